@@ -1,0 +1,110 @@
+"""Every error Recollect raises, drawn as one tree.
+
+RecollectError
+├── BadInput                  the call cannot be meant this way; nothing was written
+│   ├── BadQuery              a query, limit or filter outside what a search accepts
+│   └── BadVector             an embedder's answer that is not a finite vector of the right length
+├── NotFound                  the thing named is not there (only where None would be ambiguous)
+├── Conflict                  somebody wrote first; read again and retry
+│   ├── LeaseHeld             another worker holds the task's lease
+│   └── FencedOut             this worker's lease was taken over; its write was refused
+├── StoreError                the place where memory lives
+│   ├── StoreUnavailable      it cannot be opened or reached: missing, read-only, locked, down
+│   ├── StoreCorrupt          it is there but is not, or is no longer, a Recollect store
+│   ├── StoreFull             the disk or the configured limit is exhausted; reads go on
+│   ├── StoreClosed           used after close()
+│   ├── SchemaTooNew          written by a newer Recollect; upgrade to open it
+│   └── Unsupported           this backend does not make the promise that the tier needs
+├── InferenceError            embedders and language models
+│   ├── ModelNotInstalled     the local model has not been set up; run `recollect setup`
+│   ├── ModelDamaged          the weights are not the ones that were pinned
+│   ├── EmbeddingModelMismatch  the store was written with another model; see `reembed`
+│   └── EmbedderFailed        the embedder raised, hung or answered nonsense
+└── BadSettings               an option that does not exist or a value it cannot take
+"""
+
+from __future__ import annotations
+
+
+class RecollectError(Exception):
+    """The root: catch this to catch everything that is ours."""
+
+
+class BadInput(RecollectError, ValueError):
+    """The call cannot be meant this way; nothing was written."""
+
+
+class BadQuery(BadInput):
+    """A query, limit or filter outside what a search accepts."""
+
+
+class BadVector(BadInput):
+    """An embedder's answer that is not a finite vector of the right length."""
+
+
+class NotFound(RecollectError, LookupError):
+    """The thing named is not there."""
+
+
+class Conflict(RecollectError):
+    """Somebody wrote first; read again and retry."""
+
+
+class LeaseHeld(Conflict):
+    """Another worker holds the task's lease."""
+
+
+class FencedOut(Conflict):
+    """This worker's lease was taken over; its write was refused."""
+
+
+class StoreError(RecollectError):
+    """The place where memory lives is unwell or unsuited."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened or reached."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is there but is not, or is no longer, a Recollect store."""
+
+
+class StoreFull(StoreError):
+    """The disk or the configured limit is exhausted; nothing was lost and reads go on."""
+
+
+class StoreClosed(StoreError):
+    """The store was used after close()."""
+
+
+class SchemaTooNew(StoreError):
+    """The store was written by a newer Recollect."""
+
+
+class Unsupported(StoreError):
+    """This backend does not make the promise that the tier needs."""
+
+
+class InferenceError(RecollectError):
+    """An embedder or language model could not do its work."""
+
+
+class ModelNotInstalled(InferenceError):
+    """The local model has not been set up on this machine."""
+
+
+class ModelDamaged(InferenceError):
+    """The weights found are not the ones that were pinned."""
+
+
+class EmbeddingModelMismatch(InferenceError):
+    """The store was written with another embedding model."""
+
+
+class EmbedderFailed(InferenceError):
+    """The embedder raised, hung or answered nonsense."""
+
+
+class BadSettings(RecollectError, ValueError):
+    """An option that does not exist or a value it cannot take."""

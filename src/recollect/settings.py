@@ -1,0 +1,158 @@
+"""Every option in one place: its default, its environment variable, its reason, and where its value came from."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from recollect.errors import BadSettings
+from recollect.values import TIER_NAMES
+
+FILE = "recollect.toml"
+PREFIX = "RECOLLECT_"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTier:
+    """One tier as data: where it lives, how much it keeps, for how long, and how it is asked."""
+
+    name: str
+    store: str
+    max_items: int | None
+    ttl_seconds: int | None
+    retrieval: str
+
+
+TIERS: tuple[MemoryTier, ...] = (
+    MemoryTier("working", "process", 20, None, "sequential"),
+    MemoryTier("episodic", "default", 1000, 86_400, "recency"),
+    MemoryTier("semantic", "default", None, None, "meaning"),
+    MemoryTier("procedural", "default", None, None, "key"),
+)
+
+
+def _option(default: Any, why: str) -> Any:
+    return field(default=default, metadata={"why": why})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The effective options. `Settings.load()` reads the environment and `recollect.toml`."""
+
+    store: str = _option("recollect.db", "where memory lives when a command or call names no store")
+    embedder: str = _option("minilm", "which model turns text into vectors; fixed for the life of a store")
+    threads: int = _option(0, "processor threads for the local model; 0 lets it choose")
+    embed_batch: int = _option(64, "texts handed to the embedder at once when many are stored")
+    embed_timeout: float = _option(120.0, "seconds before an embedder that does not answer counts as failed")
+    embed_cache: int = _option(4096, "texts whose vectors are kept for repeated questions")
+    cache_mib: int = _option(256, "memory for vectors of the scopes used last; more scopes stay fast, never required")
+    readers: int = _option(4, "threads that answer questions on the SQLite file at the same time")
+    min_relevance: float = _option(0.6, "hits below this are not worth showing; 0 shows everything")
+    candidates: int = _option(200, "how many items each kind of evidence may propose before they are ranked")
+    max_content: int = _option(1_000_000, "characters in one item; longer texts are refused, not cut")
+    tiers: tuple[MemoryTier, ...] = _option(TIERS, "the tiers with their caps and lifetimes")
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise BadSettings(f"{name} is {value!r}; it goes from {low:g} to {high:g}")
+
+    @classmethod
+    def load(
+        cls, *, environ: Mapping[str, str] | None = None, directory: Path | None = None, **given: Any
+    ) -> Settings:
+        """Arguments, then `RECOLLECT_*`, then `recollect.toml`, then the defaults."""
+        return cls(**{name: value for name, (value, _) in effective(environ, directory, given).items()})
+
+    def tier(self, name: str) -> MemoryTier:
+        for tier in self.tiers:
+            if tier.name == name:
+                return tier
+        raise BadSettings(f"there is no tier {name!r}; the tiers are {', '.join(tier.name for tier in self.tiers)}")
+
+
+_RANGES = (
+    ("threads", 0, 256),
+    ("embed_batch", 1, 4096),
+    ("embed_timeout", 0.1, 86_400),
+    ("embed_cache", 0, 10_000_000),
+    ("cache_mib", 1, 1_000_000),
+    ("readers", 1, 64),
+    ("min_relevance", 0, 1),
+    ("candidates", 10, 10_000),
+    ("max_content", 1000, 100_000_000),
+)
+
+
+def effective(
+    environ: Mapping[str, str] | None = None, directory: Path | None = None, given: Mapping[str, Any] | None = None
+) -> dict[str, tuple[Any, str]]:
+    """Every option with its value and where that came from."""
+    environ = os.environ if environ is None else environ
+    file = (directory or Path.cwd()) / FILE
+    from_file = _read(file)
+    options: dict[str, tuple[Any, str]] = {}
+    for option in fields(Settings):
+        name, variable = option.name, PREFIX + option.name.upper()
+        if given and given.get(name) is not None:
+            options[name] = (given[name], "argument")
+        elif variable in environ and name != "tiers":
+            options[name] = (_parsed(name, environ[variable], variable), variable)
+        elif name in from_file:
+            options[name] = (_from_file(name, from_file[name], file), str(file))
+        else:
+            options[name] = (option.default, "default")
+    for name in given or {}:
+        if name not in options:
+            raise BadSettings(f"there is no option {name!r}; the options are {', '.join(sorted(options))}")
+    return options
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{file} is not valid TOML: {error}") from error
+    known = {option.name for option in fields(Settings)}
+    for name in content:
+        if name not in known:
+            raise BadSettings(f"{file} has the option {name!r}, which does not exist; see `recollect config show`")
+    return content
+
+
+def _parsed(name: str, text: str, variable: str) -> Any:
+    default = next(option.default for option in fields(Settings) if option.name == name)
+    try:
+        return type(default)(text)
+    except ValueError as error:
+        raise BadSettings(f"{variable} is {text!r}, which is not a {type(default).__name__}") from error
+
+
+def _from_file(name: str, value: Any, file: Path) -> Any:
+    if name == "tiers":
+        return _overridden(value, file)
+    default = next(option.default for option in fields(Settings) if option.name == name)
+    wanted = (int, float) if isinstance(default, float) else type(default)
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise BadSettings(f"{name} in {file} is {value!r}, which is not a {type(default).__name__}")
+    return value
+
+
+def _overridden(tables: Any, file: Path) -> tuple[MemoryTier, ...]:
+    """`[tiers.episodic] ttl_seconds = 3600` changes that and leaves the rest of the table."""
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise BadSettings(f"tiers in {file} is a table for each tier, as in [tiers.episodic]")
+    for name in tables:
+        if name not in TIER_NAMES:
+            raise BadSettings(f"{file} names the tier {name!r}; the tiers are {', '.join(TIER_NAMES)}")
+    try:
+        return tuple(replace(tier, **tables.get(tier.name, {})) for tier in TIERS)
+    except TypeError as error:
+        raise BadSettings(f"a tier in {file} has an option that does not exist: {error}") from error
