@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import BadSettings
-from recollect.values import TIER_NAMES
 
 FILE = "recollect.toml"
 PREFIX = "RECOLLECT_"
@@ -25,6 +24,12 @@ class MemoryTier:
     max_items: int | None
     ttl_seconds: int | None
     retrieval: str
+
+    def __post_init__(self) -> None:
+        for name in ("max_items", "ttl_seconds"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise BadSettings(f"{name} of the tier {self.name!r} is a whole number from 1, or none, not {value!r}")
 
 
 TIERS: tuple[MemoryTier, ...] = (
@@ -57,10 +62,14 @@ class Settings:
     tiers: tuple[MemoryTier, ...] = _option(TIERS, "the tiers with their caps and lifetimes")
 
     def __post_init__(self) -> None:
+        for option in fields(self):
+            _check_kind(option.name, getattr(self, option.name), option.default, "")
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise BadSettings(f"{name} is {value!r}; it goes from {low:g} to {high:g}")
+        if not all(isinstance(tier, MemoryTier) for tier in self.tiers):
+            raise BadSettings("tiers is a tuple of MemoryTier")
 
     @classmethod
     def load(
@@ -120,6 +129,8 @@ def _read(file: Path) -> dict[str, Any]:
         content = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"{file} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise BadSettings(f"{file} cannot be read: {error.strerror}") from error
     known = {option.name for option in fields(Settings)}
     for name in content:
         if name not in known:
@@ -128,7 +139,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _parsed(name: str, text: str, variable: str) -> Any:
-    default = next(option.default for option in fields(Settings) if option.name == name)
+    default: Any = next(option.default for option in fields(Settings) if option.name == name)
     try:
         return type(default)(text)
     except ValueError as error:
@@ -138,20 +149,26 @@ def _parsed(name: str, text: str, variable: str) -> Any:
 def _from_file(name: str, value: Any, file: Path) -> Any:
     if name == "tiers":
         return _overridden(value, file)
-    default = next(option.default for option in fields(Settings) if option.name == name)
+    _check_kind(name, value, next(option.default for option in fields(Settings) if option.name == name), f" in {file}")
+    return value
+
+
+def _check_kind(name: str, value: Any, default: Any, place: str) -> None:
     wanted = (int, float) if isinstance(default, float) else type(default)
     if not isinstance(value, wanted) or isinstance(value, bool):
-        raise BadSettings(f"{name} in {file} is {value!r}, which is not a {type(default).__name__}")
-    return value
+        raise BadSettings(f"{name}{place} is {value!r}, which is not a {type(default).__name__}")
 
 
 def _overridden(tables: Any, file: Path) -> tuple[MemoryTier, ...]:
     """`[tiers.episodic] ttl_seconds = 3600` changes that and leaves the rest of the table."""
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise BadSettings(f"tiers in {file} is a table for each tier, as in [tiers.episodic]")
-    for name in tables:
-        if name not in TIER_NAMES:
-            raise BadSettings(f"{file} names the tier {name!r}; the tiers are {', '.join(TIER_NAMES)}")
+    known = [tier.name for tier in TIERS]
+    for name, table in tables.items():
+        if name not in known:
+            raise BadSettings(f"{file} names the tier {name!r}; the tiers are {', '.join(known)}")
+        if "name" in table:
+            raise BadSettings(f"{file} gives the tier {name!r} another name, which it cannot have")
     try:
         return tuple(replace(tier, **tables.get(tier.name, {})) for tier in TIERS)
     except TypeError as error:

@@ -32,8 +32,9 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 _LONGEST = 64
 
-# Scripts written without spaces: Han, Hiragana, Katakana, Hangul syllables are searched by pairs of characters.
-_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
+# Han, Hiragana and Katakana are written without spaces, Hangul with particles grown onto its words: these are
+# searched by pairs of characters.
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]+")
 
 
 def analyse(text: str) -> list[str]:
@@ -45,9 +46,10 @@ def analyse(text: str) -> list[str]:
         words = [piece for word in _WORD.findall(_folded(lowered)) for piece in _spaced(word)]
     terms = []
     for word in words:
-        bare = word.split("'", 1)[0]
-        if bare and bare not in STOP:
-            terms.append(stem(bare[:_LONGEST]))
+        # The 's and 'll of English are stop words; what follows the apostrophe of O'Brien or l'avion is not.
+        for part in word.split("'"):
+            if part and part not in STOP:
+                terms.append(stem(part[:_LONGEST]))
     return terms
 
 
@@ -59,13 +61,14 @@ def date_terms(at: datetime) -> list[str]:
 def _folded(text: str) -> str:
     """Without accents: whoever types `cafe` means `café`."""
     decomposed = unicodedata.normalize("NFKD", text)
-    return unicodedata.normalize("NFC", "".join(c for c in decomposed if not unicodedata.combining(c)))
+    # Lower case again: what is taken apart may have capitals in it, as the № that becomes No.
+    return unicodedata.normalize("NFC", "".join(c for c in decomposed if not unicodedata.combining(c))).lower()
 
 
 def _spaced(word: str) -> list[str]:
     if not _UNSPACED.search(word):
         return [word]
-    pieces = []
+    pieces: list[str] = []
     for run in re.split(f"({_UNSPACED.pattern})", word):
         if _UNSPACED.fullmatch(run):
             pieces.extend(run[at : at + 2] for at in range(max(1, len(run) - 1)))

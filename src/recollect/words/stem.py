@@ -12,10 +12,10 @@ _NOT_SHORT_END = frozenset("wxY")
 # Whole words the suffix rules would get wrong.
 _EXCEPTIONS = {
     **{word: word for word in "sky news howe atlas cosmos bias andes".split()},
-    **{"skis": "ski", "skies": "sky", "idly": "idl", "gently": "gentl", "ugly": "ugli"},
-    **{"early": "earli", "only": "onli", "singly": "singl"},
-    **{"dying": "die", "lying": "lie", "tying": "tie"},
-}
+    "skis": "ski", "skies": "sky", "idly": "idl", "gently": "gentl", "ugly": "ugli",
+    "early": "earli", "only": "onli", "singly": "singl",
+    "dying": "die", "lying": "lie", "tying": "tie",
+}  # fmt: skip
 _FINISHED_AFTER_1A = frozenset("inning outing canning herring earring evening".split())
 _R1_PREFIXES = tuple("gener commun arsen past univers later emerg organ inter".split())
 

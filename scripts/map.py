@@ -1,0 +1,87 @@
+"""Draws the map in docs/ARCHITECTURE.md from the modules' own first sentences, and lists the decisions.
+
+python scripts/map.py           write both
+python scripts/map.py --check   fail when one no longer says what the files say
+python scripts/map.py --all     print the map to the last module, also of packages inside packages
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "recollect"
+ARCHITECTURE = ROOT / "docs" / "ARCHITECTURE.md"
+DECISIONS = ROOT / "docs" / "decisions" / "README.md"
+COLUMN = 26
+# In the document a package inside a package is one line: the page is for reading in one go.
+DEEPEST = 2
+
+
+def drawing(deepest: int = DEEPEST) -> str:
+    return "\n".join(lines(PACKAGE, 0, deepest))
+
+
+def lines(package: Path, depth: int, deepest: int) -> Iterator[str]:
+    """Modules before packages, each in alphabetical order; a package speaks through its __init__.py."""
+    yield entry(f"{package.name}/", package / "__init__.py", depth)
+    if depth == deepest:
+        return
+    children = sorted(child for child in package.iterdir() if not child.name.startswith(("_", ".")))
+    for module in children:
+        if module.suffix == ".py":
+            yield entry(module.name, module, depth + 1)
+    for child in children:
+        if (child / "__init__.py").is_file():
+            yield from lines(child, depth + 1, deepest)
+
+
+def entry(name: str, module: Path, depth: int) -> str:
+    return f"{'  ' * depth + name:<{COLUMN}}{sentence(module)}".rstrip()
+
+
+def sentence(module: Path) -> str:
+    """The first paragraph of a module's docstring, on one line."""
+    docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    return " ".join(docstring.split("\n\n")[0].split())
+
+
+def decisions() -> str:
+    """A line for each decision but the template, in the order they were taken."""
+    return "\n".join(f"- [{title(page)}]({page.name})" for page in sorted(DECISIONS.parent.glob("[0-9]*.md"))[1:])
+
+
+def title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
+def filled(document: Path, name: str, text: str) -> str:
+    """The document with `text` between the markers `<!-- NAME: … -->` and `<!-- end of NAME -->`."""
+    markers = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+    whole, found = markers.subn(lambda match: f"{match[1]}{text}\n{match[2]}", document.read_text(encoding="utf-8"))
+    if not found:
+        raise SystemExit(f"{document.name} has lost its markers <!-- {name}: … --> and <!-- end of {name} -->")
+    return whole
+
+
+def main() -> None:
+    if "--all" in sys.argv[1:]:
+        print(drawing(deepest=99))
+        return
+    pages = {
+        ARCHITECTURE: filled(ARCHITECTURE, "map", f"```text\n{drawing()}\n```"),
+        DECISIONS: filled(DECISIONS, "list", decisions()),
+    }
+    stale = [page for page, text in pages.items() if page.read_text(encoding="utf-8") != text]
+    if stale and "--check" in sys.argv[1:]:
+        raise SystemExit(f"stale: {', '.join(page.name for page in stale)}; run `make fix`")
+    for page in stale:
+        page.write_text(pages[page], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

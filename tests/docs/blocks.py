@@ -1,0 +1,73 @@
+"""Reads Markdown as a reader does: fenced blocks in order, commands with their output, links and headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCE = re.compile(r"^(?P<fence>`{3,})(?P<kind>[\w+-]*)[^\n]*\n(?P<text>.*?)^(?P=fence)[ ]*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#+\s+(?P<title>.+?)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Command:
+    text: str
+    output: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(match["kind"], match["text"], text.count("\n", 0, match.start("text")) + 1)
+        for match in FENCE.finditer(text)
+    ]
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """In `bash` every line is a command; in `console` those after `$ ` are, and what follows is what they print."""
+    lines = block.text.replace("\\\n", "  ").splitlines()
+    if block.kind != "console":
+        for offset, line in enumerate(lines):
+            if command := without_comment(line):
+                yield Command(command, "", block.line + offset)
+        return
+    starts = [offset for offset, line in enumerate(lines) if line.startswith("$ ")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        output = "\n".join(lines[start + 1 : end])
+        yield Command(without_comment(lines[start].removeprefix("$ ")), output, block.line + start)
+
+
+def without_comment(line: str) -> str:
+    return re.sub(r"(^|\s)#\s.*$", "", line).strip()
+
+
+def says(printed: str, expected: str) -> bool:
+    """Whether the expected lines appear in this order; spacing is free, and … stands for anything."""
+    pieces = [" ".join(piece.split()) for line in expected.splitlines() for piece in re.split(r"…|\.\.\.", line)]
+    pattern = ".*".join(re.escape(piece) for piece in pieces if piece)
+    return re.search(pattern, " ".join(printed.split()), re.DOTALL) is not None
+
+
+def links(page: Path) -> list[str]:
+    """Targets inside the project; what lives elsewhere is not ours to check."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = [match["target"] for match in LINK.finditer(text)]
+    return [target for target in targets if not re.match(r"[a-z][a-z0-9+.-]*:", target)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which a page's headings can be linked to."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    titles = (match["title"].lower() for match in HEADING.finditer(text))
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
