@@ -1,0 +1,1 @@
+"""How memories are found: plan, gather, fuse, rank and pack."""

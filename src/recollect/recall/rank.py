@@ -1,0 +1,47 @@
+"""The order of hits: relevance first; importance, recency and trust may only settle what is close."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.clock import to_micros
+from recollect.recall.gather import Evidence
+
+_DAY = 86_400 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Nudges:
+    """The most that each can move a score, on a scale where finding every word of the query is 1."""
+
+    importance: float = 0.03
+    recency: float = 0.02
+    distrust: float = 0.10
+    half_life_days: float = 30.0
+
+
+def nudged(
+    scores: NDArray[np.float64], evidence: Evidence, now: datetime, nudges: Nudges = Nudges()
+) -> NDArray[np.float64]:
+    """The scores with their nudges: bounded, so that nothing buries a clear hit."""
+    briefs = evidence.briefs
+    importance = np.array([brief.importance for brief in briefs])
+    trust = np.array([brief.trust for brief in briefs])
+    age = np.maximum(to_micros(now) - np.array([brief.created_at for brief in briefs], np.float64), 0.0) / _DAY
+    return (
+        scores
+        + nudges.importance * (2.0 * importance - 1.0)
+        + nudges.recency * np.exp2(-age / nudges.half_life_days)
+        - nudges.distrust * (1.0 - trust)
+    )
+
+
+def order(scores: NDArray[np.float64], evidence: Evidence) -> list[int]:
+    """Best first; equal scores by newest, then by id, so that the answer is the same every time."""
+    briefs = evidence.briefs
+    keys = [(-round(float(score), 9), -briefs[at].created_at, briefs[at].id) for at, score in enumerate(scores)]
+    return sorted(range(len(keys)), key=keys.__getitem__)

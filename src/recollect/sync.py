@@ -1,0 +1,133 @@
+"""The same memory for code that does not await: every call runs on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from recollect.errors import BadInput, StoreClosed
+from recollect.memory import AgentMemory as _AsyncMemory
+from recollect.tiers.semantic import SemanticMemory as _AsyncSemantic
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Loop:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._stopped = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="recollect-sync", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        if threading.current_thread() is self._thread:
+            raise BadInput("this was called from within one of its own callbacks, where waiting would never end")
+        with self._gate:
+            if self._stopped:
+                raise StoreClosed("this memory was closed; open it again")
+            answer = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return answer.result()
+        except BaseException:  # an interrupt here has to reach the work there
+            answer.cancel()
+            raise
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Do one last thing and end; whoever comes second finds it done."""
+        with self._gate:
+            if self._stopped:
+                return
+            self._stopped = True
+        try:
+            if last is not None:
+                asyncio.run_coroutine_threadsafe(last(), self._loop).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+    """The same method, waiting for its answer; name, docstring and types carry over."""
+
+    @functools.wraps(method)
+    def wait(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(lambda: method(self._real, *args, **kwargs))  # type: ignore[no-any-return]
+
+    return wait  # type: ignore[return-value]
+
+
+class SemanticMemory:
+    """What is known, without await."""
+
+    def __init__(self, real: _AsyncSemantic, loop: _Loop) -> None:
+        self._real = real
+        self._loop = loop
+
+    add = _blocking(_AsyncSemantic.add)
+    add_many = _blocking(_AsyncSemantic.add_many)
+    get = _blocking(_AsyncSemantic.get)
+    search = _blocking(_AsyncSemantic.search)
+    update_importance = _blocking(_AsyncSemantic.update_importance)
+    forget = _blocking(_AsyncSemantic.forget)
+    history = _blocking(_AsyncSemantic.history)
+
+
+class AgentMemory:
+    """Memory for one scope, without await: `with AgentMemory.open("agent.db") as memory: …`."""
+
+    def __init__(self, real: _AsyncMemory, loop: _Loop) -> None:
+        self._real = real
+        self._loop = loop
+        self.semantic = SemanticMemory(real.semantic, loop)
+
+    @classmethod
+    def open(cls, store: str | Path | dict[str, str] | None = None, **options: Any) -> AgentMemory:
+        """As `recollect.AgentMemory.open`."""
+        loop = _Loop()
+
+        async def opened() -> _AsyncMemory:
+            return await _AsyncMemory.open(store, **options)
+
+        try:
+            return cls(loop.run(opened), loop)
+        except BaseException:
+            loop.stop()
+            raise
+
+    remember = _blocking(_AsyncMemory.remember)
+    recall = _blocking(_AsyncMemory.recall)
+    forget = _blocking(_AsyncMemory.forget)
+    backup = _blocking(_AsyncMemory.backup)
+    stats = _blocking(_AsyncMemory.stats)
+    check = _blocking(_AsyncMemory.check)
+    reembed = _blocking(_AsyncMemory.reembed)
+
+    @property
+    def scope(self) -> Any:
+        return self._real.scope
+
+    def scoped(self, **parts: str | None) -> AgentMemory:
+        """The same stores under another scope; closing either closes both."""
+        return AgentMemory(self._real.scoped(**parts), self._loop)
+
+    def close(self) -> None:
+        """Let go of files and threads; safe to call twice."""
+        self._loop.stop(self._real.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,92 @@
+"""What a caller asks to be kept, before it is an item: the options there are, and a check of every one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypedDict
+
+from recollect.errors import BadInput
+
+# How far to trust a text by where it came from, unless the caller says.
+_TRUST = {"user": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.6, "import": 0.6, "web": 0.3}
+_TRUST_OF_OTHERS = 0.5
+
+
+class FactOptions(TypedDict, total=False):
+    """What may be said of a fact besides its content. `session`, `position` and `speaker` mark a turn of a dialogue."""
+
+    importance: float | None
+    key: str | None
+    metadata: Mapping[str, Any] | None
+    source: str
+    trust: float | None
+    at: datetime | None
+    valid_from: datetime | None
+    valid_to: datetime | None
+    session: str | None
+    position: float | None
+    speaker: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One fact with its options; None where the caller said nothing."""
+
+    content: str
+    importance: float | None = None
+    key: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    source: str | None = None
+    trust: float | None = None
+    at: datetime | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    session: str | None = None
+    position: float | None = None
+    speaker: str | None = None
+
+    @property
+    def trusted(self) -> float:
+        return self.trust if self.trust is not None else _TRUST.get(self.source or "user", _TRUST_OF_OTHERS)
+
+
+def facts_of(given: Any) -> list[Fact]:
+    """Dicts as facts, or `BadInput` saying what cannot be meant."""
+    if not isinstance(given, Iterable):
+        raise BadInput(f"add_many takes a list of dicts with a 'content', not {type(given).__name__}")
+    return [_fact(one) for one in given]
+
+
+def _fact(given: Any) -> Fact:
+    if not isinstance(given, Mapping):
+        raise BadInput(f"add_many takes dicts with a 'content', not {type(given).__name__}")
+    try:
+        fact = Fact(**given)
+    except TypeError as error:
+        raise BadInput(f"a fact is kept with options it does not have: {error}") from error
+    for name, kind, called in _KINDS:
+        value = getattr(fact, name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise BadInput(f"{name} is {called}, not {value!r:.80}")
+    if fact.content is None:
+        raise BadInput("content is a text, not None")
+    if fact.key is not None and not fact.key.strip():
+        raise BadInput("a key is a name such as 'user.units', not an empty text")
+    return fact
+
+
+_KINDS: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
+    ("content", str, "a text"),
+    ("importance", (int, float), "a number from 0 to 1"),
+    ("key", str, "a text"),
+    ("metadata", Mapping, "a mapping"),
+    ("source", str, "a text"),
+    ("trust", (int, float), "a number from 0 to 1"),
+    ("at", datetime, "a datetime"),
+    ("valid_from", datetime, "a datetime"),
+    ("valid_to", datetime, "a datetime"),
+    ("session", (str, int), "a text"),
+    ("speaker", str, "a text"),
+)

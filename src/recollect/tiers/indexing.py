@@ -1,0 +1,47 @@
+"""What of an item is embedded, and by which words it is found."""
+
+from __future__ import annotations
+
+import re
+
+from recollect.stores.vectors import MOST_PASSAGES
+from recollect.values import MemoryItem
+from recollect.words import analyse, date_terms
+
+# About 180 words are 240 word pieces: what a small encoder reads at once without cutting.
+_PASSAGE_WORDS = 180
+_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
+
+
+def passages(content: str) -> list[str]:
+    """A text in parts that an embedder can read whole, cut between sentences; a short text is one part.
+
+    Each gets a vector of its own, so that one paragraph of a long note can be the answer.
+    """
+    if len(content.split()) <= _PASSAGE_WORDS:
+        return [content]
+    parts: list[str] = []
+    words: list[str] = []
+    for sentence in _SENTENCE_END.split(content):
+        for piece in _pieces(sentence.split()):
+            if words and len(words) + len(piece) > _PASSAGE_WORDS:
+                parts.append(" ".join(words))
+                words = []
+            words.extend(piece)
+    if words:
+        parts.append(" ".join(words))
+    # Nothing is dropped from a very long text: its last part holds all that is left.
+    return [*parts[: MOST_PASSAGES - 1], " ".join(parts[MOST_PASSAGES - 1 :])] if len(parts) > MOST_PASSAGES else parts
+
+
+def index_terms(item: MemoryItem) -> tuple[str, ...]:
+    """The item's words, and for something said in a dialogue the day it was said."""
+    terms = analyse(item.content)
+    if item.turn is not None:
+        terms.extend(date_terms(item.created_at))
+    return tuple(terms)
+
+
+def _pieces(words: list[str]) -> list[list[str]]:
+    """A sentence longer than a passage in parts of passage length."""
+    return [words[at : at + _PASSAGE_WORDS] for at in range(0, len(words), _PASSAGE_WORDS)]
