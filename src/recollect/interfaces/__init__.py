@@ -1,0 +1,1 @@
+"""How people reach us: translation only, no rules."""

@@ -1,0 +1,63 @@
+"""`recollect eval`: how good retrieval is on this machine, with this model."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from recollect.evals import locomo
+from recollect.interfaces.cli.output import console, print_json, progress_bar
+from recollect.memory import AgentMemory
+
+eval_app = typer.Typer(no_args_is_help=True, help="Measure retrieval on public data.")
+
+
+@eval_app.callback()
+def evaluations() -> None:
+    """Measure retrieval on public data."""
+
+
+@eval_app.command("locomo")
+def eval_locomo(
+    path: Annotated[Path, typer.Argument(help="locomo10.json")],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Recall of the evidence turns of LoCoMo's questions, categories 1 to 4, in a store made for the occasion."""
+    conversations = locomo.load(path)
+
+    async def measured(report: locomo.Progress) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="recollect-eval-") as directory:
+            async with AgentMemory.open(Path(directory) / "locomo.db", tenant="locomo") as memory:
+                return await locomo.evaluate(memory, conversations, report)
+
+    with progress_bar() as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done)
+
+        result = asyncio.run(measured(report))
+    print_json(result) if as_json else _show(result)
+
+
+def _show(result: dict[str, Any]) -> None:
+    columns = ("recall@1", "recall@5", "recall@10", "recall@25", "ndcg@10")
+    table = Table(title=f"LoCoMo, {result['questions']} questions")
+    table.add_column("questions")
+    for column in (*columns, "session@5", "session@10"):
+        table.add_column(column, justify="right")
+    rows = {"all": result, **result["by_category"], **result["by_conversation"]}
+    for name, row in rows.items():
+        cells = [f"{row['turn'][column]:.3f}" for column in columns]
+        cells += [f"{row['session'][f'recall@{k}']:.3f}" for k in (5, 10)]
+        table.add_row(name, *cells)
+    console.print(table)
+    console.print(f"search p50 {result['latency_ms']['p50']} ms, p95 {result['latency_ms']['p95']} ms")

@@ -1,0 +1,86 @@
+"""What the command line prints: JSON for programs, tables for people, and nothing that can drive a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from recollect.values import Hit, MemoryItem
+
+# Text is shown as it is: no `:100:` becomes a picture.
+console = Console(highlight=False, soft_wrap=True, emoji=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+# Stored text may come from anywhere; without these it cannot move the cursor, recolour or retitle a terminal.
+_CONTROL = re.compile(r"\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """The text without terminal escapes and control characters."""
+    return _CONTROL.sub("", text)
+
+
+def print_json(value: Any) -> None:
+    # Not through rich: a program reads this, and ASCII escapes keep every control character harmless.
+    console.file.write(json.dumps(value, indent=2, default=_plain) + "\n")
+
+
+def say(text: str) -> None:
+    console.print(clean(text), markup=False)
+
+
+def complain(text: str) -> None:
+    errors.print(f"recollect: {clean(text)}", markup=False)
+
+
+def item_json(item: MemoryItem) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "content": item.content,
+        "metadata": dict(item.metadata),
+        "importance": item.importance,
+        "access_count": item.access_count,
+        "last_accessed": item.last_accessed,
+        "created_at": item.created_at,
+        "valid_from": item.valid_from,
+        "valid_to": item.valid_to,
+        "superseded_by": item.superseded_by,
+        "source": item.source,
+        "trust": item.trust,
+        "key": item.key,
+        "user": item.scope.user,
+    }
+
+
+def hit_json(hit: Hit) -> dict[str, Any]:
+    return {
+        "item": item_json(hit.item),
+        "tier": hit.tier,
+        "relevance": hit.relevance,
+        "score": hit.score,
+        "why": {"cosine": hit.why.cosine, "words": list(hit.why.matched), "parts": dict(hit.why.parts)},
+    }
+
+
+def progress_bar() -> Progress:
+    """A bar on stderr, so that it never mixes with what a program reads."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=False,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} cannot be printed as JSON")
