@@ -133,7 +133,7 @@ class _Neighbours:
         spoken = self._session >= 0
         if not spoken.any():
             return result
-        best = np.zeros((rows.shape[0], self._sessions))
-        np.maximum.at(best, (slice(None), self._session[spoken]), rows[:, spoken])
-        result[:, spoken] = best[:, self._session[spoken]]
+        best = np.zeros((self._sessions, rows.shape[0]))
+        np.maximum.at(best, self._session[spoken], rows[:, spoken].T)
+        result[:, spoken] = best[self._session[spoken]].T
         return result

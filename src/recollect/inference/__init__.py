@@ -1,0 +1,1 @@
+"""Who embeds: models behind one small protocol."""
