@@ -1,0 +1,1 @@
+"""Where memories live: backends behind three narrow protocols."""

@@ -1,0 +1,241 @@
+"""The store protocols: what each backend promises, method by method, and a contract test says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.stores.ops import Entry, Model, StepStatus, TaskStatus, Write
+from recollect.stores.where import Where
+from recollect.values import MemoryItem, Space
+
+Vector = NDArray[np.float32]
+
+
+class Brief(NamedTuple):
+    """What ranking has to know of an item, without its text."""
+
+    id: str
+    session: str | None
+    position: float | None
+    speaker: str | None
+    created_at: int
+    importance: float
+    trust: float
+    source: str
+    length: int
+
+
+class Found(NamedTuple):
+    """An item and its score; `parts` has one number for each term that was asked for."""
+
+    brief: Brief
+    score: float
+    parts: tuple[float, ...] = ()
+
+
+# Scores are told apart to the sixth decimal: what lies beyond is the noise of summing in another order.
+SCORE_STEPS = 1e6
+
+
+def in_order(found: Sequence[Found], limit: int) -> list[Found]:
+    """The order that every store answers in: best first, and by id where scores are equal."""
+    return sorted(found, key=lambda one: (-round(one.score * SCORE_STEPS), one.brief.id))[:limit]
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The items that share words with a query, and the weight that each of its terms has in this space."""
+
+    found: tuple[Found, ...] = ()
+    weights: tuple[float, ...] = ()
+    items: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A long-running piece of work, as the store knows it."""
+
+    id: str
+    status: TaskStatus
+    version: int
+    fence: int
+    owner: str | None
+    renewed_at: datetime | None
+    lease_ttl: timedelta | None
+    plan_hash: str | None
+    ttl: timedelta | None
+    expires_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to work on a task until `expires_at`; `fence` grows with every holder."""
+
+    space: Space
+    task: str
+    owner: str
+    fence: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A task's state at a version. `intact` is False when the stored sha256 does not fit the state."""
+
+    version: int
+    fence: int
+    schema: int
+    state: str
+    at: datetime
+    intact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The newest note about one step of a task."""
+
+    key: str
+    status: StepStatus
+    attempts: int
+    fence: int
+    idempotency_key: str
+    input_sha: str | None
+    result: str | None
+    error: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceCount:
+    """How much one space holds."""
+
+    space: Space
+    items: int
+    newest: datetime | None
+
+
+class Store(Protocol):
+    """What every backend can do, whatever it keeps."""
+
+    async def write(self, *writes: Write) -> None:
+        """Apply all of the writes in one transaction, or none and raise why.
+
+        Returns when the batch has reached its durability class: the strongest that any of its writes asks for.
+        """
+
+    async def close(self) -> None:
+        """Finish what was begun and let go; safe to call twice."""
+
+    async def check(self) -> list[str]:
+        """What is wrong with the stored data, a sentence each; empty when it is sound."""
+
+    async def backup(self, path: str) -> None:
+        """A consistent copy as a new file at `path`, made while others read and write."""
+
+
+@runtime_checkable
+class Records(Store, Protocol):
+    """Items that are kept by id, and found by key, by filter, by meaning and by words, each within one space."""
+
+    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        """The items that exist, in the order asked for."""
+
+    async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
+        """Items newest first (by `created_at`, then id); `after` is the last item of the page before."""
+
+    async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
+        """The items with the highest cosine (the best of their passages), exact, best first, ties by id."""
+
+    async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
+        """The items with the highest BM25 over distinct analysed terms, with the statistics of this space alone."""
+
+    async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
+        """Turns up to `reach` places before or after the given (session, position) places, those included."""
+
+    async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
+        """The turns with the highest positions of a session, highest first."""
+
+    async def paths(self, space: Space) -> frozenset[str]:
+        """The metadata paths (`a`, `a.b`) that items of this space have ever carried: what may be filtered by."""
+
+    async def speakers(self, space: Space) -> frozenset[str]:
+        """Everybody who has said something in this space."""
+
+    async def size(self) -> int:
+        """How many bytes the store takes up."""
+
+    async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
+        """Every space that holds items, for statistics and for those who look after the store."""
+
+    async def model(self) -> Model | None:
+        """The model that the vectors were made with; None before the first vector."""
+
+    async def adopt(self, model: Model) -> None:
+        """Bind an empty store to a model; `EmbeddingModelMismatch` when it is bound to another."""
+
+    async def unembedded(self, model: Model, *, limit: int = 100) -> list[MemoryItem]:
+        """Items that have no vectors yet under a model that is being prepared."""
+
+    async def switch(self, model: Model) -> None:
+        """Make a prepared model the one that answers; `Conflict` while an item still lacks its vectors."""
+
+
+@runtime_checkable
+class Log(Store, Protocol):
+    """Entries in the order they came, one sequence for each space. Expired ones are hidden at once."""
+
+    async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
+        """The newest entries, newest last."""
+
+    async def read(self, space: Space, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        """Entries with a `seq` above `after`, oldest first."""
+
+    async def logs(self, owner: Space) -> list[Space]:
+        """The spaces of the same tenant, tier, user and agent that hold entries, whatever their session."""
+
+    async def expire(self, before: datetime, *, limit: int = 1000) -> int:
+        """Physically drop up to `limit` entries that expired before a moment; how many were dropped."""
+
+
+@runtime_checkable
+class Tasks(Store, Protocol):
+    """Checkpoints by version, leases with fences, and a journal of steps."""
+
+    async def claim(
+        self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
+    ) -> Lease:
+        """Take the lease, creating the task if need be; the fence grows. `LeaseHeld` while another's lease lives.
+
+        A lease whose `renewed_at` lies in the future counts as expired: a clock that ran ahead must not block a task.
+        """
+
+    async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
+        """Extend the lease; `FencedOut` when somebody else has taken it."""
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lease back; nothing happens when it is no longer held."""
+
+    async def task(self, space: Space, task: str) -> Task | None:
+        """The task, unless it does not exist or has expired."""
+
+    async def tasks(
+        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+    ) -> list[Task]:
+        """Tasks by id, those after `after`."""
+
+    async def checkpoint(self, space: Space, task: str, *, version: int | None = None) -> Checkpoint | None:
+        """A version of the state, or the newest; None when there is none. Never raises for damage: see `intact`."""
+
+    async def checkpoints(self, space: Space, task: str) -> list[Checkpoint]:
+        """The versions still kept, newest first."""
+
+    async def steps(self, space: Space, task: str) -> list[Step]:
+        """The journal: each step's newest note, in the order the steps were first noted."""

@@ -1,0 +1,33 @@
+"""BM25 within one space, exactly: the same numbers from every store that can count words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The usual values; the search over them on two corpora was flat between 0.9 and 1.5 (k1) and 0.3 and 0.75 (b).
+K1 = 1.2
+B = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What BM25 has to know of a space besides the postings."""
+
+    items: int
+    mean_length: float
+
+
+def rarity(corpus: Corpus, holders: int) -> float:
+    """The weight of a term that `holders` of the items contain; never negative, so a common word cannot hurt."""
+    return float(np.log1p((corpus.items - holders + 0.5) / (holders + 0.5)))
+
+
+def contribution(
+    corpus: Corpus, counts: NDArray[np.float64], lengths: NDArray[np.float64], weight: float
+) -> NDArray[np.float64]:
+    """What one term adds to the score of each item that has it."""
+    mean = corpus.mean_length or 1.0
+    return weight * counts * (K1 + 1.0) / (counts + K1 * (1.0 - B + B * lengths / mean))

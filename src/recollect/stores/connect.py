@@ -1,0 +1,97 @@
+"""From a URL to a store: the only module that names a backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from recollect.clock import Clock
+from recollect.errors import BadSettings, Unsupported
+from recollect.settings import Settings
+from recollect.stores.base import Log, Records, Store, Tasks
+from recollect.values import Tier
+
+NEEDS: Mapping[Tier, type] = {
+    "semantic": Records,
+    "procedural": Records,
+    "conversation": Log,
+    "episodic": Log,
+    "checkpoints": Tasks,
+}
+"""The protocol that each stored tier is built on."""
+
+
+class Stores:
+    """The store of each tier; tiers that name the same place share one."""
+
+    def __init__(self, by_tier: Mapping[Tier, Store]) -> None:
+        self._by_tier = dict(by_tier)
+
+    def records(self, tier: Tier) -> Records:
+        return cast(Records, self._by_tier[tier])
+
+    def log(self, tier: Tier) -> Log:
+        return cast(Log, self._by_tier[tier])
+
+    def tasks(self) -> Tasks:
+        return cast(Tasks, self._by_tier["checkpoints"])
+
+    @property
+    def every(self) -> list[Store]:
+        """Each store once."""
+        return list({id(store): store for store in self._by_tier.values()}.values())
+
+    async def close(self) -> None:
+        for store in self.every:
+            await store.close()
+
+
+async def connect(place: str | Path | Mapping[str, str], settings: Settings, clock: Clock) -> Stores:
+    """Open what a URL, a path or a mapping of tiers names."""
+    urls = _urls(place, settings)
+    opened: dict[str, Store] = {}
+    try:
+        for tier, url in urls.items():
+            if url not in opened:
+                opened[url] = await _open(url, settings, clock)
+            if not isinstance(opened[url], NEEDS[tier]):
+                raise Unsupported(f"{url} does not keep {NEEDS[tier].__name__}, which the {tier} tier needs")
+    except BaseException:
+        for store in opened.values():
+            await store.close()
+        raise
+    return Stores({tier: opened[url] for tier, url in urls.items()})
+
+
+def _urls(place: str | Path | Mapping[str, str], settings: Settings) -> dict[Tier, str]:
+    if not isinstance(place, Mapping):
+        return {tier: str(place) for tier in NEEDS}
+    for name in place:
+        if name not in NEEDS and name != "default":
+            raise BadSettings(f"there is no stored tier {name!r}; name {', '.join(NEEDS)} or 'default'")
+    default = place.get("default", settings.store)
+    return {tier: place.get(tier, default) for tier in NEEDS}
+
+
+async def _open(url: str, settings: Settings, clock: Clock) -> Store:
+    scheme, separator, rest = url.partition("://")
+    if url == "memory://":
+        from recollect.stores.in_memory import InMemoryStore
+
+        return InMemoryStore(clock=clock)
+    if not separator or scheme == "sqlite":
+        from recollect.stores.sqlite import SqliteStore
+
+        path = Path((rest.removeprefix("/") if scheme == "sqlite" and separator else url) or settings.store)
+        return await asyncio.to_thread(
+            SqliteStore.open,
+            path,
+            cache_bytes=settings.cache_mib << 20,
+            readers=settings.readers,
+            clock=clock,
+        )
+    raise BadSettings(
+        f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH or memory://"
+    )

@@ -1,0 +1,99 @@
+"""Logs in dictionaries: each space's entries by the number they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
+
+from recollect.clock import aware
+from recollect.stores.in_memory.undo import Undo
+from recollect.stores.ops import Append, Clear, Entry, LogWrite
+from recollect.values import NOTHING, Space
+
+
+class Entries:
+    """All entries, by space and seq."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[Space, dict[int, Entry]] = {}
+        self._ids: dict[tuple[Space, str], int] = {}
+        self._last: dict[Space, int] = {}
+
+    def apply(self, write: LogWrite, now: datetime, undo: Undo) -> None:
+        match write:
+            case Append():
+                self._append(write.space, write.entry, now, undo)
+                if write.cap is not None:
+                    self._trim(write.space, write.cap, now, undo)
+            case Clear():
+                for entry in self._of(write.space):
+                    self._drop(write.space, entry, undo)
+
+    def recent(self, space: Space, limit: int, kinds: Sequence[str], now: datetime) -> list[Entry]:
+        found = [entry for entry in self._of(space) if _live(entry, now) and (not kinds or entry.kind in kinds)]
+        return found[-limit:] if limit else []
+
+    def read(self, space: Space, after: int, limit: int, now: datetime) -> list[Entry]:
+        return [entry for entry in self._of(space) if entry.seq > after and _live(entry, now)][:limit]
+
+    def logs(self, owner: Space, now: datetime) -> list[Space]:
+        mine = [space for space in self._spaces if replace(space, session="") == replace(owner, session="")]
+        return sorted(
+            (space for space in mine if any(_live(entry, now) for entry in self._of(space))),
+            key=lambda space: space.session,
+        )
+
+    def expire(self, before: datetime, limit: int, undo: Undo) -> int:
+        gone = [
+            (entry.expires_at, space, entry)
+            for space in self._spaces
+            for entry in self._of(space)
+            if entry.expires_at is not None and entry.expires_at <= aware(before)
+        ]
+        gone.sort(key=lambda one: one[0])
+        for _, space, entry in gone[:limit]:
+            self._drop(space, entry, undo)
+        return len(gone[:limit])
+
+    def _append(self, space: Space, entry: Entry, now: datetime, undo: Undo) -> None:
+        seq = self._ids.get((space, entry.id))
+        if seq is not None:
+            held = self._spaces[space][seq]
+            if _live(held, now):
+                return
+            self._drop(space, held, undo)
+        seq = self._last.get(space, 0) + 1
+        undo.set(self._last, space, seq)
+        undo.set(self._ids, (space, entry.id), seq)
+        undo.set(self._spaces.setdefault(space, {}), seq, _as_stored(entry, seq))
+
+    def _trim(self, space: Space, cap: int, now: datetime, undo: Undo) -> None:
+        live = [entry.seq for entry in self._of(space) if _live(entry, now)]
+        if len(live) > cap:
+            for entry in self._of(space):
+                if entry.seq <= live[-cap - 1]:
+                    self._drop(space, entry, undo)
+
+    def _drop(self, space: Space, entry: Entry, undo: Undo) -> None:
+        undo.drop(self._spaces[space], entry.seq)
+        undo.drop(self._ids, (space, entry.id))
+
+    def _of(self, space: Space) -> list[Entry]:
+        held = self._spaces.get(space, {})
+        return [held[seq] for seq in sorted(held)]
+
+
+def _live(entry: Entry, now: datetime) -> bool:
+    return entry.expires_at is None or entry.expires_at > now
+
+
+def _as_stored(entry: Entry, seq: int) -> Entry:
+    return replace(
+        entry,
+        seq=seq,
+        at=aware(entry.at),
+        expires_at=None if entry.expires_at is None else aware(entry.expires_at),
+        metadata=MappingProxyType(dict(entry.metadata)) if entry.metadata else NOTHING,
+    )

@@ -1,0 +1,258 @@
+"""Items in dictionaries: every answer is worked out from all items of the space, which is slow and plainly right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.clock import aware, to_micros
+from recollect.errors import BadVector, Conflict
+from recollect.stores.admission import mismatch
+from recollect.stores.base import Brief, Found, Matches, SpaceCount, Vector, in_order
+from recollect.stores.bm25 import Corpus, contribution, rarity
+from recollect.stores.in_memory.undo import Undo
+from recollect.stores.ops import Delete, Embed, Model, Put, RecordWrite, Touch
+from recollect.stores.vectors import packed
+from recollect.stores.where import Where, holds, paths_of
+from recollect.values import NOTHING, MemoryItem, Space
+
+Rows = NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An item with its words, its vectors, and those of a model that is being prepared."""
+
+    item: MemoryItem
+    terms: tuple[str, ...] = ()
+    vectors: Rows | None = None
+    prepared: Rows | None = None
+
+
+class Items:
+    """All items, by space and id."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[Space, dict[str, Kept]] = {}
+        self._paths: dict[Space, dict[str, None]] = {}
+        self._speakers: dict[Space, dict[str, None]] = {}
+        self._models: dict[str, Model] = {}
+
+    def apply(self, write: RecordWrite, undo: Undo) -> None:
+        match write:
+            case Put():
+                self._put(write, undo)
+            case Delete():
+                undo.drop(self._of(write.space), write.id)
+            case Touch():
+                self._touch(write, undo)
+            case Embed():
+                self._embed(write, undo)
+
+    def get(self, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
+        held = self._of(space)
+        return [held[id].item for id in dict.fromkeys(ids) if id in held]
+
+    def find(self, where: Where, limit: int, after: MemoryItem | None) -> list[MemoryItem]:
+        found = sorted((kept.item for kept in self._meant(where)), key=_age, reverse=True)
+        if after is not None:
+            found = [item for item in found if _age(item) < _age(after)]
+        return found[:limit]
+
+    def nearest(self, where: Where, query: Vector, limit: int) -> list[Found]:
+        model = self.model()
+        if model is None or not any(kept.vectors is not None for kept in self._of(where.space).values()):
+            return []
+        if len(query) != model.dim:
+            raise BadVector(
+                f"a vector has {len(query)} dimensions where {model.dim} are stored; is it the right embedder?"
+            )
+        wide = query.astype(np.float64)
+        found = [
+            Found(_brief(kept), float((kept.vectors.astype(np.float64) @ wide).max()))
+            for kept in self._meant(where)
+            if kept.vectors is not None and len(kept.vectors)
+        ]
+        return in_order(found, limit)
+
+    def matching(self, where: Where, terms: Sequence[str], limit: int) -> Matches:
+        everything = list(self._of(where.space).values())
+        if not everything:
+            return Matches(weights=(0.0,) * len(terms))
+        corpus = Corpus(len(everything), sum(len(kept.terms) for kept in everything) / len(everything))
+        weights = tuple(rarity(corpus, sum(term in kept.terms for kept in everything)) for term in terms)
+        found = [
+            Found(_brief(kept), sum(parts), parts)
+            for kept in self._meant(where)
+            if any(parts := tuple(_part(corpus, kept, *pair) for pair in zip(terms, weights, strict=True)))
+        ]
+        return Matches(tuple(in_order(found, limit)), weights, len(everything))
+
+    def around(self, where: Where, places: Sequence[tuple[str, float]], reach: int) -> list[Brief]:
+        found = [
+            _brief(kept)
+            for kept in self._meant(where)
+            if (turn := kept.item.turn) is not None
+            and any(turn.session == session and abs(turn.position - at) <= reach for session, at in places)
+        ]
+        return sorted(found, key=lambda brief: (brief.session, brief.position, brief.id))
+
+    def last_turns(self, space: Space, session: str, limit: int) -> list[MemoryItem]:
+        turns = [
+            (kept.item.turn.position, kept.item.id)
+            for kept in self._of(space).values()
+            if kept.item.turn is not None and kept.item.turn.session == session
+        ]
+        return [self._of(space)[id].item for _, id in sorted(turns, reverse=True)[:limit]]
+
+    def paths(self, space: Space) -> frozenset[str]:
+        return frozenset(self._paths.get(space, ()))
+
+    def speakers(self, space: Space) -> frozenset[str]:
+        return frozenset(self._speakers.get(space, ()))
+
+    def size(self) -> int:
+        """The bytes of texts and vectors; what Python adds around them is not counted."""
+        everything = [kept for held in self._spaces.values() for kept in held.values()]
+        texts = sum(len(kept.item.content.encode()) for kept in everything)
+        return texts + sum(kept.vectors.nbytes for kept in everything if kept.vectors is not None)
+
+    def spaces(self, tenant: str | None) -> list[SpaceCount]:
+        counts = [
+            SpaceCount(space, len(held), max(kept.item.created_at for kept in held.values()))
+            for space, held in self._spaces.items()
+            if held and tenant in (None, space.tenant)
+        ]
+        return sorted(counts, key=lambda count: str(count.space).split("/"))
+
+    def model(self) -> Model | None:
+        return self._models.get("active")
+
+    def adopt(self, model: Model, undo: Undo) -> None:
+        active = self._models.get("active")
+        if active is None:
+            undo.set(self._models, "active", model)
+        elif active != model:
+            raise mismatch(active, model)
+
+    def prepare(self, model: Model, undo: Undo) -> None:
+        if self.model() is None:
+            self.adopt(model, undo)
+        if self._models.get("preparing") != model:
+            self._change_all(lambda kept: replace(kept, prepared=None), undo)
+            undo.set(self._models, "preparing", model)
+
+    def unembedded(self, limit: int) -> list[MemoryItem]:
+        lacking = [kept.item for held in self._spaces.values() for kept in held.values() if kept.prepared is None]
+        return lacking[:limit]
+
+    def switch(self, model: Model, undo: Undo) -> None:
+        if self.model() == model and "preparing" not in self._models:
+            return
+        self.prepare(model, undo)
+        if self.unembedded(1):
+            raise Conflict(f"some items have no vectors of {model.name!r} yet; go on embedding, then switch")
+        undo.set(self._models, "active", model)
+        undo.drop(self._models, "preparing")
+        self._change_all(lambda kept: replace(kept, vectors=kept.prepared, prepared=None), undo)
+
+    def _put(self, put: Put, undo: Undo) -> None:
+        space = self._of(put.space)
+        held = space.get(put.item.id)
+        if put.expect is not None and put.expect != (held.item.version if held else 0):
+            at = f"is at version {held.item.version}" if held else "is not there"
+            raise Conflict(f"item {put.item.id!r} {at}, not at version {put.expect}; read it again")
+        kept = replace(held, item=_as_stored(put.item, held.item)) if held else Kept(_as_stored(put.item, None))
+        if put.terms is not None:
+            kept = replace(kept, terms=tuple(put.terms))
+        if put.vectors is not None:
+            assert put.model is not None
+            self.adopt(put.model, undo)
+            kept = replace(kept, vectors=packed(put.vectors), prepared=None)
+        undo.set(space, put.item.id, kept)
+        for path in paths_of(put.item.metadata):
+            undo.set(self._paths.setdefault(put.space, {}), path, None)
+        if put.item.turn is not None and put.item.turn.speaker is not None:
+            undo.set(self._speakers.setdefault(put.space, {}), put.item.turn.speaker, None)
+
+    def _touch(self, touch: Touch, undo: Undo) -> None:
+        space, at = self._of(touch.space), aware(touch.at)
+        for id in touch.ids:
+            if kept := space.get(id):
+                item = kept.item
+                last = max(item.last_accessed or at, at)
+                seen = replace(item, access_count=item.access_count + 1, last_accessed=last)
+                undo.set(space, id, replace(kept, item=seen))
+
+    def _embed(self, embed: Embed, undo: Undo) -> None:
+        if self._models.get("preparing") != embed.model:
+            raise Conflict(
+                f"{embed.model.name!r} is not being prepared (any more); ask `unembedded` what there is to do"
+            )
+        space = self._of(embed.space)
+        kept = space.get(embed.id)
+        if kept is not None and embed.expect in (None, kept.item.version):
+            undo.set(space, embed.id, replace(kept, prepared=packed(embed.vectors)))
+
+    def _of(self, space: Space) -> dict[str, Kept]:
+        return self._spaces.setdefault(space, {})
+
+    def _meant(self, where: Where) -> list[Kept]:
+        where = replace(where, live_at=_utc(where.live_at), known_at=_utc(where.known_at))
+        return [kept for kept in self._of(where.space).values() if holds(where, kept.item)]
+
+    def _change_all(self, change: Callable[[Kept], Kept], undo: Undo) -> None:
+        for held in self._spaces.values():
+            for id, kept in list(held.items()):
+                undo.set(held, id, change(kept))
+
+
+def _as_stored(item: MemoryItem, held: MemoryItem | None) -> MemoryItem:
+    """The item as another process would read it: plain metadata, UTC, and the store's own version and counts."""
+    turn = item.turn
+    return replace(
+        item,
+        version=held.version + 1 if held else 1,
+        access_count=held.access_count if held else 0,
+        last_accessed=held.last_accessed if held else None,
+        metadata=MappingProxyType(dict(item.metadata)) if item.metadata else NOTHING,
+        created_at=aware(item.created_at),
+        valid_from=_utc(item.valid_from),
+        valid_to=_utc(item.valid_to),
+        expires_at=_utc(item.expires_at),
+        turn=replace(turn, position=float(turn.position)) if turn else None,
+        derived_from=tuple(item.derived_from),
+    )
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else aware(moment)
+
+
+def _age(item: MemoryItem) -> tuple[int, str]:
+    return to_micros(item.created_at), item.id
+
+
+def _brief(kept: Kept) -> Brief:
+    item, turn = kept.item, kept.item.turn
+    return Brief(
+        id=item.id,
+        session=turn.session if turn else None,
+        position=turn.position if turn else None,
+        speaker=turn.speaker if turn else None,
+        created_at=to_micros(item.created_at),
+        importance=item.importance,
+        trust=item.trust,
+        source=item.source,
+        length=len(kept.terms),
+    )
+
+
+def _part(corpus: Corpus, kept: Kept, term: str, weight: float) -> float:
+    count, length = kept.terms.count(term), len(kept.terms)
+    return float(contribution(corpus, np.array([count], np.float64), np.array([length], np.float64), weight)[0])

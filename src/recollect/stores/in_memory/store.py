@@ -1,0 +1,202 @@
+"""The reference store: what every other backend has to agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from recollect.clock import Clock, aware, system_clock
+from recollect.errors import StoreClosed, Unsupported
+from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
+from recollect.stores.base import Brief, Checkpoint, Found, Lease, Matches, SpaceCount, Step, Task, Vector
+from recollect.stores.in_memory.log import Entries
+from recollect.stores.in_memory.records import Items
+from recollect.stores.in_memory.tasks import TaskTable
+from recollect.stores.in_memory.undo import Undo
+from recollect.stores.leases import Claim
+from recollect.stores.ops import (
+    Append,
+    Clear,
+    Delete,
+    DropTask,
+    Embed,
+    Entry,
+    Journal,
+    Model,
+    Put,
+    Save,
+    SetStatus,
+    TaskStatus,
+    Touch,
+    Write,
+)
+from recollect.stores.vectors import normalised
+from recollect.stores.where import Where
+from recollect.values import MemoryItem, Space
+
+
+class InMemoryStore:
+    """Records, Log and Tasks in plain dictionaries. Nothing here waits, so every call is atomic in its loop."""
+
+    def __init__(self, *, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._closed = False
+        self._held_items = Items()
+        self._held_entries = Entries()
+        self._held_tasks = TaskTable()
+
+    async def write(self, *writes: Write) -> None:
+        checked = [admitted(write) for write in writes]
+        now = self._now()
+        with self._batch() as undo:
+            for write in checked:
+                match write:
+                    case Put() | Delete() | Touch() | Embed():
+                        self._items.apply(write, undo)
+                    case Append() | Clear():
+                        self._entries.apply(write, now, undo)
+                    case Save() | Journal() | SetStatus() | DropTask():
+                        self._tasks.apply(write, now, undo)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def check(self) -> list[str]:
+        self._check_open()
+        return []
+
+    async def backup(self, path: str) -> None:
+        raise Unsupported(f"this store lives in memory alone and cannot be copied to {path}; open a file to keep it")
+
+    # Records
+
+    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        return self._items.get(space, ids)
+
+    async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
+        return self._items.find(where, count_of(limit), after)
+
+    async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
+        return self._items.nearest(where, normalised(vector)[0], count_of(limit))
+
+    async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
+        return self._items.matching(where, terms, count_of(limit))
+
+    async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
+        return self._items.around(where, places, reach)
+
+    async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
+        return self._items.last_turns(space, session, count_of(limit))
+
+    async def paths(self, space: Space) -> frozenset[str]:
+        return self._items.paths(space)
+
+    async def speakers(self, space: Space) -> frozenset[str]:
+        return self._items.speakers(space)
+
+    async def size(self) -> int:
+        return self._items.size()
+
+    async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
+        return self._items.spaces(tenant)
+
+    async def model(self) -> Model | None:
+        return self._items.model()
+
+    async def adopt(self, model: Model) -> None:
+        with self._batch() as undo:
+            self._items.adopt(model, undo)
+
+    async def unembedded(self, model: Model, *, limit: int = 100) -> list[MemoryItem]:
+        with self._batch() as undo:
+            self._items.prepare(model, undo)
+        return self._items.unembedded(count_of(limit))
+
+    async def switch(self, model: Model) -> None:
+        with self._batch() as undo:
+            self._items.switch(model, undo)
+
+    # Log
+
+    async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
+        return self._entries.recent(space, count_of(limit), kinds, self._now())
+
+    async def read(self, space: Space, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        return self._entries.read(space, after, count_of(limit), self._now())
+
+    async def logs(self, owner: Space) -> list[Space]:
+        return self._entries.logs(owner, self._now())
+
+    async def expire(self, before: datetime, *, limit: int = 1000) -> int:
+        with self._batch() as undo:
+            return self._entries.expire(before, count_of(limit), undo)
+
+    # Tasks
+
+    async def claim(
+        self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
+    ) -> Lease:
+        check_claim(task, owner, ttl)
+        with self._batch() as undo:
+            return self._tasks.claim(Claim(space, task, owner, ttl, plan_hash), self._now(), undo)
+
+    async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
+        check_ttl(ttl)
+        with self._batch() as undo:
+            return self._tasks.renew(lease, ttl, self._now(), undo)
+
+    async def release(self, lease: Lease) -> None:
+        with self._batch() as undo:
+            self._tasks.release(lease, self._now(), undo)
+
+    async def task(self, space: Space, task: str) -> Task | None:
+        return self._tasks.task((space, task), self._now())
+
+    async def tasks(
+        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+    ) -> list[Task]:
+        return self._tasks.listed(space, status, count_of(limit), after, self._now())
+
+    async def checkpoint(self, space: Space, task: str, *, version: int | None = None) -> Checkpoint | None:
+        kept = self._tasks.checkpoints((space, task), self._now())
+        return next((one for one in kept if version in (None, one.version)), None)
+
+    async def checkpoints(self, space: Space, task: str) -> list[Checkpoint]:
+        return self._tasks.checkpoints((space, task), self._now())
+
+    async def steps(self, space: Space, task: str) -> list[Step]:
+        return self._tasks.steps((space, task), self._now())
+
+    @property
+    def _items(self) -> Items:
+        self._check_open()
+        return self._held_items
+
+    @property
+    def _entries(self) -> Entries:
+        self._check_open()
+        return self._held_entries
+
+    @property
+    def _tasks(self) -> TaskTable:
+        self._check_open()
+        return self._held_tasks
+
+    def _now(self) -> datetime:
+        self._check_open()
+        return aware(self._clock())
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("this store was closed, and what it held went with it; open another")
+
+    @contextmanager
+    def _batch(self) -> Iterator[Undo]:
+        """All changes made within, or none."""
+        undo = Undo()
+        try:
+            yield undo
+        except BaseException:
+            undo.back()
+            raise

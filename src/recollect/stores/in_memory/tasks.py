@@ -1,0 +1,119 @@
+"""Tasks in dictionaries: the rules of leases and fences over the simplest storage there is."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from recollect.stores import leases
+from recollect.stores.base import Checkpoint, Lease, Step, Task
+from recollect.stores.in_memory.undo import Undo
+from recollect.stores.leases import Claim
+from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskStatus, TaskWrite
+from recollect.values import Space
+
+Name = tuple[Space, str]
+
+
+class TaskTable:
+    """All tasks, with their versions and steps."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Name, Task] = {}
+        self._versions: dict[Name, tuple[Checkpoint, ...]] = {}
+        self._steps: dict[Name, tuple[Step, ...]] = {}
+        self._fences: dict[Space, int] = {}
+
+    def apply(self, write: TaskWrite, now: datetime, undo: Undo) -> None:
+        name = (write.space, write.task)
+        if isinstance(write, DropTask):
+            self._drop(name, undo)
+            return
+        held = self._current(name, now, undo)
+        match write:
+            case Save():
+                task = leases.saved(held, write, now)
+                undo.set(self._tasks, name, task)
+                self._save(name, task, write, undo)
+            case Journal():
+                undo.set(self._tasks, name, leases.noted(held, write, now))
+                self._note(name, write, now, undo)
+            case SetStatus():
+                undo.set(self._tasks, name, leases.noted(held, write, now))
+
+    def claim(self, wish: Claim, now: datetime, undo: Undo) -> Lease:
+        name = (wish.space, wish.task)
+        held = self._current(name, now, undo)
+        # One sequence for the whole space: a fence is never given twice, not even after its task was dropped.
+        fence = self._fences.get(wish.space, 0) + 1
+        task = leases.claimed(held, wish, fence, now)
+        undo.set(self._fences, wish.space, fence)
+        undo.set(self._tasks, name, task)
+        return leases.lease_of(wish.space, task)
+
+    def renew(self, lease: Lease, ttl: timedelta, now: datetime, undo: Undo) -> Lease:
+        name = (lease.space, lease.task)
+        task = leases.renewed(self._current(name, now, undo), lease, ttl, now)
+        undo.set(self._tasks, name, task)
+        return leases.lease_of(lease.space, task)
+
+    def release(self, lease: Lease, now: datetime, undo: Undo) -> None:
+        name = (lease.space, lease.task)
+        task = leases.released(self._current(name, now, undo), lease, now)
+        if task is not None:
+            undo.set(self._tasks, name, task)
+
+    def task(self, name: Name, now: datetime) -> Task | None:
+        task = self._tasks.get(name)
+        return None if task is None or leases.expired(task, now) else task
+
+    def listed(
+        self, space: Space, status: TaskStatus | None, limit: int, after: str | None, now: datetime
+    ) -> list[Task]:
+        found = [
+            task
+            for (owner, id), task in self._tasks.items()
+            if owner == space and id > (after or "") and status in (None, task.status) and not leases.expired(task, now)
+        ]
+        return sorted(found, key=lambda task: task.id)[:limit]
+
+    def checkpoints(self, name: Name, now: datetime) -> list[Checkpoint]:
+        if self.task(name, now) is None:
+            return []
+        return list(reversed(self._versions.get(name, ())))
+
+    def steps(self, name: Name, now: datetime) -> list[Step]:
+        return [] if self.task(name, now) is None else list(self._steps.get(name, ()))
+
+    def _current(self, name: Name, now: datetime, undo: Undo) -> Task | None:
+        """The task to change. What has expired is dropped here: nobody may build on it, nor find it again."""
+        task = self._tasks.get(name)
+        if task is not None and leases.expired(task, now):
+            self._drop(name, undo)
+            return None
+        return task
+
+    def _save(self, name: Name, task: Task, save: Save, undo: Undo) -> None:
+        new = Checkpoint(task.version, task.fence, save.schema, save.state, task.updated_at, intact=True)
+        kept = [old for old in self._versions.get(name, ()) if old.version > task.version - save.keep]
+        undo.set(self._versions, name, (*kept, new))
+
+    def _note(self, name: Name, note: Journal, now: datetime, undo: Undo) -> None:
+        new = Step(
+            key=note.step,
+            status=note.status,
+            attempts=note.attempts,
+            fence=note.fence,
+            idempotency_key=note.idempotency_key,
+            input_sha=note.input_sha,
+            result=note.result,
+            error=note.error,
+            at=now,
+        )
+        steps = {step.key: step for step in self._steps.get(name, ())}
+        steps[note.step] = new
+        undo.set(self._steps, name, tuple(steps.values()))
+
+    def _drop(self, name: Name, undo: Undo) -> None:
+        undo.drop(self._tasks, name)
+        undo.drop(self._versions, name)
+        undo.drop(self._steps, name)

@@ -1,0 +1,23 @@
+"""A search, complete and checked: what a tier asks and recall answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from recollect.stores.where import Where
+
+Mode = Literal["hybrid", "dense", "text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is looked for, where, how much of it, and as of when."""
+
+    text: str
+    where: Where
+    n: int
+    min_relevance: float
+    now: datetime
+    mode: Mode = "hybrid"

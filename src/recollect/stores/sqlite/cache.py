@@ -1,0 +1,105 @@
+"""Spaces in memory: a bounded cache whose entries bring themselves up to date with the file before each use."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import apsw
+
+from recollect.values import Space
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a space's row says: enough to know what a cached copy of it lacks."""
+
+    id: int
+    next_seq: int
+    rewrites: int
+    items: int
+    words: int
+    generation: str
+
+    @classmethod
+    def read(cls, connection: apsw.Connection, space: Space) -> State | None:
+        row = connection.execute(
+            """
+            select id, next_seq, rewrites, items, words,
+                coalesce((select value from meta where name = 'generation'), 'a')
+            from spaces
+            where tenant = ? and tier = ? and user = ? and agent = ? and session = ?
+            """,
+            (space.tenant, space.tier, space.user, space.agent, space.session),
+        ).fetchone()
+        return cls(*row) if row else None
+
+    def extends(self, copied: State | None) -> bool:
+        """Whether a copy made at `copied` only lacks rows that were added since; otherwise it starts again."""
+        return copied is not None and (self.rewrites, self.generation) == (copied.rewrites, copied.generation)
+
+
+class Entry(Protocol):
+    """A copy of one space."""
+
+    lock: threading.Lock
+
+    def refresh(self, connection: apsw.Connection, state: State) -> None:
+        """Take in what was committed since, by this process or any other."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
+E = TypeVar("E", bound=Entry)
+V = TypeVar("V")
+
+
+class Cache(Generic[E]):
+    """The entries used last, within a budget of bytes."""
+
+    def __init__(self, budget: int, make: Callable[[], E]) -> None:
+        self._budget = budget
+        self._make = make
+        self._entries: OrderedDict[int, E] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def fresh(self, connection: apsw.Connection, state: State, view: Callable[[E], V]) -> V:
+        """What `view` takes from the space's entry, as of this connection's moment.
+
+        Taken under the entry's lock: a reader at an earlier moment may turn the entry back right afterwards.
+        """
+        with self._lock:
+            entry = self._entries.get(state.id)
+            if entry is None:
+                entry = self._entries[state.id] = self._make()
+            self._entries.move_to_end(state.id)
+        with entry.lock:
+            entry.refresh(connection, state)
+            seen = view(entry)
+        self._evict(state.id)
+        return seen
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+
+    @property
+    def bytes(self) -> int:
+        with self._lock:
+            return sum(entry.bytes for entry in self._entries.values())
+
+    def _evict(self, keep: int) -> None:
+        with self._lock:
+            held = sum(entry.bytes for entry in self._entries.values())
+            for space in list(self._entries):
+                if held <= self._budget:
+                    return
+                if space != keep:
+                    held -= self._entries.pop(space).bytes
+            if held > self._budget:
+                # Larger than the whole budget: serve this question from it, then let it go.
+                self._entries.pop(keep, None)

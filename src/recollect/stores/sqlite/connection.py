@@ -1,0 +1,150 @@
+"""One SQLite connection, set up the way every promise of the store needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+
+from recollect.errors import BadInput, RecollectError, StoreCorrupt, StoreFull, StoreUnavailable
+
+APPLICATION_ID = 0x5265636F  # "Reco", so that `file` and we can tell our files from others
+
+# 8 KiB: a scope's vectors are read in half the page fetches of 4 KiB, and a single small commit stays small
+# (docs/decisions/002-one-file.md has the figures).
+_PAGE_BYTES = 8192
+_PATIENCE_SECONDS = 60.0
+_MAGIC = b"SQLite format 3\x00"
+
+
+def open_connection(path: Path, *, writes: bool, cache_mib: int = 16) -> apsw.Connection:
+    """A connection to an existing or new file, or one of our errors saying what to do."""
+    with translated(path):
+        if writes:
+            _refuse_fragments(path)
+        connection = apsw.Connection(str(path))
+        try:
+            _prepare(connection, path, writes=writes, cache_mib=cache_mib)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Driver errors become ours, with their cause and the way out."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise _ours(error, path) from error
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"a text has half a character (a lone surrogate) at {error.start}; decode it properly"
+        ) from error
+
+
+def begin_immediate(connection: apsw.Connection) -> None:
+    """Take the write lock now: a transaction that starts as a reader could not wait for it later."""
+    connection.execute("begin immediate")
+
+
+def refuse_strangers(connection: apsw.Connection, path: Path) -> None:
+    """Before the first change, and be it only of the journal mode: another program's file is not ours to touch."""
+    # One statement, one moment: another process may be creating the store between two.
+    owner, tables = connection.execute(
+        "select application_id, (select count(*) from sqlite_schema) from pragma_application_id"
+    ).get
+    if owner != APPLICATION_ID and tables:
+        raise StoreCorrupt(f"{path} is an SQLite database of another program; name another file")
+
+
+def _refuse_fragments(path: Path) -> None:
+    """SQLite takes a file shorter than its header for an empty one, and would write over it."""
+    if path.is_file():
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+        if start and start != _MAGIC:
+            raise StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
+
+
+def _prepare(connection: apsw.Connection, path: Path, *, writes: bool, cache_mib: int) -> None:
+    connection.set_busy_handler(_patient())
+    connection.execute("pragma foreign_keys = off")
+    connection.execute("pragma secure_delete = on")
+    connection.execute("pragma temp_store = memory")
+    connection.pragma("cache_size", -1024 * cache_mib)
+    if not writes:
+        connection.execute("pragma query_only = on")
+        return
+    refuse_strangers(connection, path)
+    connection.pragma("page_size", _PAGE_BYTES)
+    mode = _use_wal(connection)
+    if mode != "wal":
+        raise StoreUnavailable(
+            f"this file system cannot share memory between processes (journal mode {mode!r}); "
+            "put the store on a local disk"
+        )
+    connection.execute("pragma synchronous = full")
+
+
+def _use_wal(connection: apsw.Connection) -> str:
+    """Change the journal mode, patiently: SQLite does not ask the busy handler when two do so at once."""
+    wait, tries = _patient(), 0
+    while True:
+        try:
+            return str(connection.pragma("journal_mode", "wal"))
+        except apsw.BusyError:
+            if not wait(tries):
+                raise
+            tries += 1
+
+
+def _patient() -> Callable[[int], bool]:
+    """Wait for a lock with short random pauses: fairer among many processes than SQLite's own back-off."""
+    chance = random.Random()  # spreads waiting processes apart; nothing secret
+    deadline = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        if tries == 0:
+            deadline = now + _PATIENCE_SECONDS
+        if now > deadline:
+            return False
+        time.sleep(chance.uniform(0.0002, min(0.02, 0.001 * (tries + 1))))
+        return True
+
+    return wait
+
+
+def _ours(error: apsw.Error, path: Path) -> RecollectError:
+    match error:
+        case apsw.NotADBError():
+            return StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
+        case apsw.CorruptError():
+            return StoreCorrupt(f"{path} is damaged ({error}); restore a backup, or try `recollect export` first")
+        case apsw.FullError():
+            return StoreFull(f"there is no room left for {path}; free some space and try again, nothing was lost")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(f"{path} was locked by another program for {_PATIENCE_SECONDS:.0f} s")
+        case apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreUnavailable(f"{path} cannot be written: make the file and its directory writable")
+        case apsw.TooBigError():
+            return BadInput("a text is larger than a store takes (about a gigabyte); split it")
+        case apsw.CantOpenError():
+            return StoreUnavailable(f"{path} cannot be opened: {_why_not(path)}")
+        case _:
+            return StoreUnavailable(f"SQLite could not use {path}: {error}")
+
+
+def _why_not(path: Path) -> str:
+    if not path.parent.exists():
+        return f"the directory {path.parent} does not exist; create it"
+    if path.is_dir():
+        return "it is a directory; name a file"
+    return f"check that {path.parent} is writable"

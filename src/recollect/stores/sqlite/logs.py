@@ -1,0 +1,171 @@
+"""Logs: entries in the order they came, each space with a sequence of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import apsw
+
+from recollect.clock import from_micros, to_micros
+from recollect.errors import BadInput
+from recollect.stores.ops import Append, Clear, Entry, LogWrite
+from recollect.stores.sqlite.rows import SEQ_BITS, dumped, loaded, micros, moment, place_of, places_of, space_id
+from recollect.values import Space
+
+_LATEST = """
+    select place, id, kind, content, metadata, importance, at, expires_at
+    from entries
+    where place between ? and ?
+        and (expires_at is null or expires_at > ?)
+    order by place desc
+    limit ?
+"""
+
+_LATEST_OF_KINDS = """
+    select place, id, kind, content, metadata, importance, at, expires_at
+    from entries
+    where place between ? and ?
+        and (expires_at is null or expires_at > ?)
+        and kind in (select value from json_each(?))
+    order by place desc
+    limit ?
+"""
+
+_SINCE = """
+    select place, id, kind, content, metadata, importance, at, expires_at
+    from entries
+    where place between ? and ?
+        and (expires_at is null or expires_at > ?)
+    order by place
+    limit ?
+"""
+
+_INSERT = """
+    insert into entries (place, space, id, kind, content, metadata, importance, at, expires_at)
+    values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+# The newest entry that is one too many; it and all before it go.
+_TRIM = """
+    delete from entries
+    where place between ?1 and (
+        select place
+        from entries
+        where place between ?1 and ?2
+            and (expires_at is null or expires_at > ?3)
+        order by place desc
+        limit 1 offset ?4
+    )
+"""
+
+_LOGS = """
+    select tenant, tier, user, agent, session
+    from spaces
+    where tenant = ?1 and tier = ?2 and user = ?3 and agent = ?4
+        and exists (
+            select 1
+            from entries
+            where place between spaces.id << ?5 and ((spaces.id + 1) << ?5) - 1
+                and (expires_at is null or expires_at > ?6)
+        )
+    order by session
+"""
+
+_EXPIRE = """
+    delete from entries
+    where place in (
+        select place
+        from entries
+        where expires_at <= ?
+        order by expires_at
+        limit ?
+    )
+"""
+
+
+def apply(connection: apsw.Connection, space: int, write: LogWrite, now: datetime) -> None:
+    match write:
+        case Append():
+            _append(connection, space, write.entry, to_micros(now))
+            if write.cap is not None:
+                connection.execute(_TRIM, (*places_of(space), to_micros(now), write.cap))
+        case Clear():
+            connection.execute("delete from entries where place between ? and ?", places_of(space))
+
+
+def recent(connection: apsw.Connection, space: Space, limit: int, kinds: Sequence[str], now: datetime) -> list[Entry]:
+    number = space_id(connection, space)
+    if number is None:
+        return []
+    span = (*places_of(number), to_micros(now))
+    if kinds:
+        rows = connection.execute(_LATEST_OF_KINDS, (*span, dumped(list(kinds)), limit)).fetchall()
+    else:
+        rows = connection.execute(_LATEST, (*span, limit)).fetchall()
+    return [_entry(row) for row in reversed(rows)]
+
+
+def read(connection: apsw.Connection, space: Space, after: int, limit: int, now: datetime) -> list[Entry]:
+    number = space_id(connection, space)
+    if number is None:
+        return []
+    first, last = places_of(number)
+    start = min(max(first + after + 1, first), last)
+    if after >= last - first:
+        return []
+    return [_entry(row) for row in connection.execute(_SINCE, (start, last, to_micros(now), limit))]
+
+
+def logs(connection: apsw.Connection, owner: Space, now: datetime) -> list[Space]:
+    values = (owner.tenant, owner.tier, owner.user, owner.agent, SEQ_BITS, to_micros(now))
+    return [Space(*row) for row in connection.execute(_LOGS, values)]
+
+
+def expire(connection: apsw.Connection, before: datetime, limit: int) -> int:
+    connection.execute(_EXPIRE, (to_micros(before), limit))
+    return connection.changes()
+
+
+def _append(connection: apsw.Connection, space: int, entry: Entry, now: int) -> None:
+    held = connection.execute(
+        "select place, expires_at from entries where space = ? and id = ?", (space, entry.id)
+    ).fetchone()
+    if held is not None:
+        place, expires_at = held
+        if expires_at is None or expires_at > now:
+            return
+        # Nobody can see it any more, so its id is free again.
+        connection.execute("delete from entries where place = ?", (place,))
+    seq = connection.execute("update spaces set next_seq = next_seq + 1 where id = ? returning next_seq", (space,)).get
+    if seq >> SEQ_BITS:
+        raise BadInput(f"one log holds at most {1 << SEQ_BITS:,} entries over its life; start another session")
+    connection.execute(
+        _INSERT,
+        (
+            place_of(space, seq),
+            space,
+            entry.id,
+            entry.kind,
+            entry.content,
+            dumped(dict(entry.metadata)),
+            entry.importance,
+            to_micros(entry.at),
+            micros(entry.expires_at),
+        ),
+    )
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    place, id, kind, content, metadata, importance, at, expires_at = row
+    return Entry(
+        id=id,
+        kind=kind,
+        content=content,
+        metadata=loaded(metadata),
+        importance=importance,
+        at=from_micros(at),
+        expires_at=moment(expires_at),
+        seq=place & ((1 << SEQ_BITS) - 1),
+    )

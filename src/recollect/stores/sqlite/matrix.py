@@ -1,0 +1,215 @@
+"""One space's vectors in memory: exact while small, compact with an exact second look when large."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import numpy as np
+import simsimd
+from numpy.typing import NDArray
+
+from recollect.errors import BadVector
+from recollect.stores.sqlite.cache import State
+from recollect.stores.sqlite.rows import PART_BITS, place_of, places_of
+from recollect.stores.vectors import STORED
+
+# Up to here float16 answers in about a millisecond; above, a byte a dimension is five times faster to scan.
+_COMPACT_ABOVE = 16_384
+_CHUNK = 4096
+_CANDIDATES = 256
+
+# How far the first look may be off: a query rounded to float16, summed in whatever width the processor has.
+_DOUBT = 2e-3
+# Equal vectors have equal codes; this only has to bridge their last bit.
+_TIE = 1e-6
+
+# float16 while small, int8 codes when large.
+Rows = NDArray[Any]
+
+# Two statements each instead of a table name put together at run time.
+_ROWS = {
+    "a": "select id, data from vectors_a where id > ? and id <= ? order by id limit ?",
+    "b": "select id, data from vectors_b where id > ? and id <= ? order by id limit ?",
+}
+_EXACT = {
+    "a": "select id, data from vectors_a where id in (select value from json_each(?))",
+    "b": "select id, data from vectors_b where id in (select value from json_each(?))",
+}
+
+
+class Matrix:
+    """The vectors of one space, a row each; `ids` are `place << 6 | part`."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._state: State | None = None
+        self._forget()
+
+    @property
+    def bytes(self) -> int:
+        return self._ids.nbytes + self._rows.nbytes + self._scales.nbytes
+
+    def refresh(self, connection: apsw.Connection, state: State) -> None:
+        if state == self._state:
+            return
+        if not state.extends(self._state):
+            self._forget()
+        first, last = places_of(state.id)
+        after = int(self._ids[self._count - 1]) if self._count else (first << PART_BITS) - 1
+        for ids, rows in chunks(connection, state.generation, after, ((last + 1) << PART_BITS) - 1):
+            self._append(ids, rows)
+        self._state = state
+
+    def view(self) -> View:
+        """What is there now. Rows are only ever added behind these, so the view stays true."""
+        assert self._state is not None
+        generation = self._state.generation
+        # A reader at a later moment may have added rows that this one must not see yet.
+        unseen = place_of(self._state.id, self._state.next_seq + 1) << PART_BITS
+        count = int(np.searchsorted(self._ids[: self._count], unseen))
+        return View(generation, self._ids[:count], self._rows[:count], self._scales[:count])
+
+    def _forget(self) -> None:
+        self._count = 0
+        self._ids = np.empty(0, np.int64)
+        self._rows: Rows = np.empty((0, 0), STORED)
+        self._scales = np.empty(0, np.float32)
+
+    def _append(self, ids: NDArray[np.int64], rows: NDArray[np.float16]) -> None:
+        total = self._count + len(ids)
+        if self._rows.dtype != np.int8 and total > _COMPACT_ABOVE:
+            self._rows, self._scales = _compact(self._rows[: self._count])
+            self._ids = self._ids[: self._count]
+        new, scales = _compact(rows) if self._rows.dtype == np.int8 else (rows, np.empty(0, np.float32))
+        self._ids = _grown(self._ids, self._count, ids)
+        if self._rows.dtype == np.int8:
+            self._scales = _grown(self._scales, self._count, scales)
+        self._rows = _grown(self._rows, self._count, new)
+        self._count = total
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A space's vectors at one moment."""
+
+    generation: str
+    ids: NDArray[np.int64]
+    rows: Rows
+    scales: NDArray[np.float32]
+
+    def nearest(
+        self, connection: apsw.Connection, query: NDArray[np.float32], allowed: Allowed, limit: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Places and their exact cosine: all that can be among the `limit` best, and a few more."""
+        if not len(self.ids):
+            return np.empty(0, np.int64), np.empty(0, np.float64)
+        if self.rows.shape[1] != len(query):
+            raise BadVector(
+                f"a vector has {len(query)} dimensions where {self.rows.shape[1]} are stored; is it the right embedder?"
+            )
+        ids, rows, rough = self.ids, self.rows, _rough(query, self.rows, self.scales)
+        if allowed.narrows:
+            mask = allowed.mask(ids >> PART_BITS)
+            ids, rows, rough = ids[mask], rows[mask], rough[mask]
+        if rows.dtype == np.int8:
+            wanted = max(4 * limit, _CANDIDATES) * _passages(ids)
+            ids, exact = _look_up(connection, self.generation, ids[_highest(rough, wanted, _TIE)])
+        else:
+            best = _highest(rough, limit * _passages(ids), _DOUBT)
+            ids, exact = ids[best], rows[best]
+        return _best_of_places(ids >> PART_BITS, exact.astype(np.float64) @ query.astype(np.float64))
+
+
+class Allowed:
+    """Which places a filter lets through: some, or all but some."""
+
+    def __init__(self, places: NDArray[np.int64] | None = None, *, excluded: bool = False) -> None:
+        self._places = places
+        self._excluded = excluded
+
+    @property
+    def narrows(self) -> bool:
+        return self._places is not None and not (self._excluded and len(self._places) == 0)
+
+    def mask(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        assert self._places is not None
+        return np.isin(places, self._places, invert=self._excluded)
+
+
+def chunks(
+    connection: apsw.Connection, generation: str, after: int, last: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
+    """The stored vectors after an id, in order, some thousand at a time so that memory stays bounded."""
+    while rows := connection.execute(_ROWS[generation], (after, last, _CHUNK)).fetchall():
+        ids, vectors = _arrays(rows)
+        yield ids, vectors
+        after = int(ids[-1])
+        if len(rows) < _CHUNK:
+            return
+
+
+def _arrays(rows: list[tuple[Any, ...]]) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
+    ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+    return ids, np.frombuffer(b"".join(row[1] for row in rows), STORED).reshape(len(rows), -1)
+
+
+def _look_up(
+    connection: apsw.Connection, generation: str, ids: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
+    rows = connection.execute(_EXACT[generation], (str(ids.tolist()),)).fetchall()
+    return _arrays(rows) if rows else (np.empty(0, np.int64), np.empty((0, 1), STORED))
+
+
+def _rough(query: NDArray[np.float32], rows: Rows, scales: NDArray[np.float32]) -> NDArray[np.float32]:
+    scores: NDArray[np.float32]
+    if rows.dtype == np.int8:
+        code, scale = _compact(query[np.newaxis])
+        scores = np.asarray(simsimd.cdist(code, rows, metric="dot"))[0].astype(np.float32) * scales * scale
+    else:
+        scores = np.asarray(simsimd.cdist(query[np.newaxis].astype(STORED), rows, metric="dot"))[0].astype(np.float32)
+    return scores
+
+
+def _compact(rows: NDArray[np.floating]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    values = rows.astype(np.float32)
+    scales = np.abs(values).max(axis=1, initial=0.0) / 127.0
+    codes = np.rint(values / np.where(scales == 0.0, 1.0, scales)[:, np.newaxis]).astype(np.int8)
+    return codes, scales.astype(np.float32)
+
+
+def _grown(held: NDArray[np.generic], count: int, new: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
+    """`held` with `new` after its first `count` rows; doubles its room, so that adding one by one stays cheap."""
+    total = count + len(new)
+    if total > len(held) or held.dtype != new.dtype:
+        room = np.empty((max(total, min(2 * count, count + 65_536)), *new.shape[1:]), new.dtype)
+        if count:
+            room[:count] = held[:count]
+        held = room
+    held[count:total] = new
+    return held
+
+
+def _passages(ids: NDArray[np.int64]) -> int:
+    """How many vectors the longest item among these has, so that its passages cannot crowd others out."""
+    return int((ids & ((1 << PART_BITS) - 1)).max(initial=0)) + 1
+
+
+def _highest(scores: NDArray[np.float32], count: int, doubt: float) -> NDArray[np.intp]:
+    """The `count` highest, and all that come within `doubt` of the last of them."""
+    if count >= len(scores):
+        return np.arange(len(scores))
+    last = -np.partition(-scores, count - 1)[count - 1]
+    return np.flatnonzero(scores >= last - doubt)
+
+
+def _best_of_places(
+    places: NDArray[np.int64], scores: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    order = np.argsort(-scores, kind="stable")
+    places, scores = places[order], scores[order]
+    first = np.sort(np.unique(places, return_index=True)[1])
+    return places[first], scores[first]

@@ -1,0 +1,196 @@
+"""Writing items: the row, its words and its vectors change together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from recollect.clock import to_micros
+from recollect.errors import BadInput, Conflict
+from recollect.stores.admission import mismatch
+from recollect.stores.ops import Delete, Embed, Model, Put, RecordWrite, Touch, Vectors
+from recollect.stores.sqlite import generations, words
+from recollect.stores.sqlite.rows import PART_BITS, SEQ_BITS, item_values, place_of
+from recollect.stores.vectors import packed
+from recollect.stores.where import paths_of
+from recollect.values import Space
+
+_INSERT = """
+insert into records (
+    place, space, id, version, content, metadata, importance, created_at, valid_from, valid_to, superseded_by,
+    expires_at, source, trust, key, session, position, speaker, derived_from, by_user, by_agent, by_session,
+    terms, length
+)
+values (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_UPDATE = """
+update records
+set version = version + 1, content = ?, metadata = ?, importance = ?, created_at = ?, valid_from = ?, valid_to = ?,
+    superseded_by = ?, expires_at = ?, source = ?, trust = ?, key = ?, session = ?, position = ?, speaker = ?,
+    derived_from = ?, by_user = ?, by_agent = ?, by_session = ?, terms = ?, length = ?
+where place = ?
+"""
+
+_MINT_SPACE = """
+insert into spaces (tenant, tier, user, agent, session)
+values (?, ?, ?, ?, ?)
+on conflict do update set tenant = excluded.tenant
+returning id
+"""
+
+
+class RecordWriter:
+    """Applies record writes within one batch; remembers what it looked up until the batch ends."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._spaces: dict[Space, int] = {}
+        self._paths: set[tuple[int, str]] = set()
+        self._speakers: set[tuple[int, str]] = set()
+        self._tables: generations.Tables | None = None
+
+    def apply(self, write: RecordWrite) -> None:
+        match write:
+            case Put():
+                self._put(write)
+            case Delete():
+                self._delete(write)
+            case Touch():
+                self._touch(write)
+            case Embed():
+                self._embed(write)
+
+    def space(self, space: Space) -> int:
+        """The id of a space, given now if it has none."""
+        if space not in self._spaces:
+            parts = (space.tenant, space.tier, space.user, space.agent, space.session)
+            self._spaces[space] = self._connection.execute(_MINT_SPACE, parts).get
+        return self._spaces[space]
+
+    def _put(self, put: Put) -> None:
+        space = self.space(put.space)
+        row = self._connection.execute(
+            "select place, version, terms, length from records where space = ? and id = ?", (space, put.item.id)
+        ).fetchone()
+        if put.expect is not None and put.expect != (row[1] if row else 0):
+            at = f"is at version {row[1]}" if row else "is not there"
+            raise Conflict(f"item {put.item.id!r} {at}, not at version {put.expect}; read it again")
+        if row is None:
+            self._insert(put, space)
+        else:
+            self._replace(put, space, *row)
+        self._note_names(put, space)
+
+    def _note_names(self, put: Put, space: int) -> None:
+        """Keep what filters and questions may name: metadata paths and speakers."""
+        for path in paths_of(put.item.metadata):
+            if (space, path) not in self._paths:
+                self._connection.execute("insert or ignore into paths (space, path) values (?, ?)", (space, path))
+                self._paths.add((space, path))
+        speaker = put.item.turn.speaker if put.item.turn else None
+        if speaker is not None and (space, speaker) not in self._speakers:
+            statement = "insert or ignore into speakers (space, speaker) values (?, ?)"
+            self._connection.execute(statement, (space, speaker))
+            self._speakers.add((space, speaker))
+
+    def _insert(self, put: Put, space: int) -> None:
+        terms = put.terms or ()
+        seq = self._connection.execute(
+            """
+            update spaces
+            set next_seq = next_seq + 1, items = items + 1, words = words + ?
+            where id = ?
+            returning next_seq
+            """,
+            (len(terms), space),
+        ).get
+        if seq >> SEQ_BITS:
+            raise BadInput(f"one scope holds at most {1 << SEQ_BITS:,} items over its life; start another")
+        place = place_of(space, seq)
+        values = item_values(put.item, " ".join(terms), len(terms))
+        self._connection.execute(_INSERT, (place, space, put.item.id, *values))
+        words.index(self._connection, space, place, terms)
+        if put.vectors is not None:
+            self._store_vectors(self._active(put.model), place, put.vectors)
+
+    def _replace(self, put: Put, space: int, place: int, _version: int, terms: str, length: int) -> None:
+        old = tuple(terms.split())
+        new = old if put.terms is None else put.terms
+        values = item_values(put.item, " ".join(new), len(new))
+        self._connection.execute(_UPDATE, (*values, place))
+        rewritten = False
+        if new != old:
+            words.unindex(self._connection, space, place, old)
+            words.index(self._connection, space, place, new)
+            rewritten = True
+        if put.vectors is not None:
+            tables = self._active(put.model)
+            self._drop_vectors(place)
+            self._store_vectors(tables, place, put.vectors)
+            rewritten = True
+        if rewritten:
+            self._connection.execute(
+                "update spaces set rewrites = rewrites + 1, words = words + ? where id = ?", (len(new) - length, space)
+            )
+
+    def _delete(self, delete: Delete) -> None:
+        space = self.space(delete.space)
+        row = self._connection.execute(
+            "delete from records where space = ? and id = ? returning place, terms, length", (space, delete.id)
+        ).fetchone()
+        if row is None:
+            return
+        place, terms, length = row
+        words.unindex(self._connection, space, place, tuple(terms.split()))
+        self._drop_vectors(place)
+        self._connection.execute(
+            "update spaces set rewrites = rewrites + 1, items = items - 1, words = words - ? where id = ?",
+            (length, space),
+        )
+
+    def _touch(self, touch: Touch) -> None:
+        space, at = self.space(touch.space), to_micros(touch.at)
+        self._connection.executemany(
+            """
+            update records
+            set access_count = access_count + 1, last_accessed = max(coalesce(last_accessed, ?1), ?1)
+            where space = ?2 and id = ?3
+            """,
+            [(at, space, id) for id in touch.ids],
+        )
+
+    def _embed(self, embed: Embed) -> None:
+        space = self.space(embed.space)
+        tables = generations.prepared(self._connection, embed.model)
+        row = self._connection.execute(
+            "select place, version from records where space = ? and id = ?", (space, embed.id)
+        ).fetchone()
+        if row is not None and embed.expect in (None, row[1]):
+            self._connection.execute(tables.drop, _span(row[0]))
+            self._store_vectors(tables, row[0], embed.vectors)
+
+    def _active(self, model: Model | None) -> generations.Tables:
+        """The tables to write a model's vectors to; another model than the store's is refused."""
+        if model is None:
+            raise BadInput("vectors need to say which model made them")
+        if self._tables is None:
+            self._tables = generations.adopt(self._connection, model)
+        if self._tables.model != model:
+            raise mismatch(self._tables.model, model)
+        return self._tables
+
+    def _store_vectors(self, tables: generations.Tables, place: int, vectors: Vectors) -> None:
+        rows = packed(vectors)
+        bindings: list[tuple[Any, ...]] = [(place << PART_BITS | part, row.tobytes()) for part, row in enumerate(rows)]
+        self._connection.executemany(tables.insert, bindings)
+
+    def _drop_vectors(self, place: int) -> None:
+        for drop in generations.DROP.values():
+            self._connection.execute(drop, _span(place))
+
+
+def _span(place: int) -> tuple[int, int]:
+    """The first id of a place's vectors, and the first that is not one of them."""
+    return place << PART_BITS, (place + 1) << PART_BITS

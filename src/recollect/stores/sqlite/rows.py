@@ -1,0 +1,110 @@
+"""Rows into values and back: the one place that knows in which order the columns stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+import apsw
+
+from recollect.clock import from_micros, to_micros
+from recollect.values import NOTHING, MemoryItem, Scope, Space, Turn
+
+SEQ_BITS = 28
+PART_BITS = 6
+
+ITEM = """
+    id, version, content, metadata, importance, access_count, last_accessed, created_at, valid_from, valid_to,
+    superseded_by, expires_at, source, trust, key, session, position, speaker, derived_from,
+    by_user, by_agent, by_session
+"""
+
+BRIEF = "id, session, position, speaker, created_at, importance, trust, source, length"
+
+
+def place_of(space: int, seq: int) -> int:
+    return space << SEQ_BITS | seq
+
+
+def places_of(space: int) -> tuple[int, int]:
+    """The first and last place that a space may use."""
+    return space << SEQ_BITS, (space << SEQ_BITS) | ((1 << SEQ_BITS) - 1)
+
+
+def micros(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)
+
+
+def moment(value: int | None) -> datetime | None:
+    return None if value is None else from_micros(value)
+
+
+def dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def loaded(text: str) -> Mapping[str, Any]:
+    return NOTHING if text == "{}" else MappingProxyType(json.loads(text))
+
+
+def item_values(item: MemoryItem, terms: str, length: int) -> tuple[Any, ...]:
+    """What an item writes, from `content` on; identity, version and access are the statement's own business."""
+    turn = item.turn
+    return (
+        item.content,
+        dumped(dict(item.metadata)),
+        item.importance,
+        to_micros(item.created_at),
+        micros(item.valid_from),
+        micros(item.valid_to),
+        item.superseded_by,
+        micros(item.expires_at),
+        item.source,
+        item.trust,
+        item.key,
+        turn.session if turn else None,
+        float(turn.position) if turn else None,
+        turn.speaker if turn else None,
+        dumped(list(item.derived_from)),
+        item.scope.user,
+        item.scope.agent,
+        item.scope.session,
+        terms,
+        length,
+    )
+
+
+def item_of(space: Space, row: tuple[Any, ...]) -> MemoryItem:
+    session, position, speaker = row[15:18]
+    return MemoryItem(
+        id=row[0],
+        version=row[1],
+        content=row[2],
+        metadata=loaded(row[3]),
+        importance=row[4],
+        access_count=row[5],
+        last_accessed=moment(row[6]),
+        created_at=from_micros(row[7]),
+        valid_from=moment(row[8]),
+        valid_to=moment(row[9]),
+        superseded_by=row[10],
+        expires_at=moment(row[11]),
+        source=row[12],
+        trust=row[13],
+        key=row[14],
+        turn=None if session is None else Turn(session, position, speaker),
+        derived_from=tuple(json.loads(row[18])) if row[18] != "[]" else (),
+        scope=Scope(space.tenant, row[19], row[20], row[21]),
+        tier=space.tier,
+    )
+
+
+def space_id(connection: apsw.Connection, space: Space) -> int | None:
+    found: int | None = connection.execute(
+        "select id from spaces where tenant = ? and tier = ? and user = ? and agent = ? and session = ?",
+        (space.tenant, space.tier, space.user, space.agent, space.session),
+    ).get
+    return found

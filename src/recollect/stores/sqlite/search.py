@@ -1,0 +1,218 @@
+"""Reading items: by id, by filter, by meaning, by words and by place in a dialogue."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.clock import to_micros
+from recollect.stores.base import SCORE_STEPS, Brief, Found, Matches, SpaceCount, Vector, in_order
+from recollect.stores.bm25 import Corpus, contribution, rarity
+from recollect.stores.ops import Model
+from recollect.stores.sqlite import generations, words
+from recollect.stores.sqlite.cache import Cache, State
+from recollect.stores.sqlite.filters import LIVE, clauses
+from recollect.stores.sqlite.lengths import Lengths
+from recollect.stores.sqlite.matrix import Allowed, Matrix
+from recollect.stores.sqlite.rows import BRIEF, ITEM, item_of, moment, space_id
+from recollect.stores.where import Where
+from recollect.values import MemoryItem, Space
+
+# Statements whose text depends on a Where get its clauses appended; clauses hold constants and `?` only.
+_FIND = f"select {ITEM} from records where space = ? and "  # noqa: S608
+_GET = f"select {ITEM} from records where space = ? and id in (select value from json_each(?))"  # noqa: S608
+_BRIEFS = f"select place, {BRIEF} from records where place in (select value from json_each(?))"  # noqa: S608
+_BY_ID = "select place from records indexed by records_id where space = ? order by id"
+_PLACES = "select place from records where space = ? and "
+_BOUNDED = f"""
+    select place
+    from records indexed by records_bounded
+    where space = ?
+        and (valid_from is not null or valid_to is not null or expires_at is not null)
+        and not ({LIVE})
+"""  # noqa: S608
+_AROUND = f"""
+    select {BRIEF}
+    from records
+    where space = ?1 and session = ?2 and position between ?3 and ?4 and
+"""  # noqa: S608
+
+
+class Search:
+    """Answers questions about items on a reader's connection, with the help of two caches."""
+
+    def __init__(self, cache_bytes: int) -> None:
+        self.matrices: Cache[Matrix] = Cache(cache_bytes, Matrix)
+        # A few bytes an item, so a small part of the budget holds many times the spaces that the vectors can fill.
+        self.lengths: Cache[Lengths] = Cache(max(cache_bytes // 8, 1 << 20), Lengths)
+
+    def get(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
+        number = space_id(connection, space)
+        rows = connection.execute(_GET, (number, json.dumps(ids))).fetchall()
+        found = {row[0]: row for row in rows}
+        return [item_of(space, found[id]) for id in dict.fromkeys(ids) if id in found]
+
+    def find(self, connection: apsw.Connection, where: Where, limit: int, after: MemoryItem | None) -> list[MemoryItem]:
+        sql, values = clauses(where)
+        sql = f"{_FIND} {sql}"
+        if after is not None:
+            sql += " and (created_at, id) < (?, ?)"
+            values = (*values, to_micros(after.created_at), after.id)
+        sql += " order by created_at desc, id desc limit ?"
+        rows = connection.execute(sql, (space_id(connection, where.space), *values, limit))
+        return [item_of(where.space, row) for row in rows]
+
+    def nearest(self, connection: apsw.Connection, where: Where, vector: Vector, limit: int) -> list[Found]:
+        state = State.read(connection, where.space)
+        if state is None or state.items == 0 or limit == 0:
+            return []
+        vectors = self.matrices.fresh(connection, state, Matrix.view)
+        places, scores = vectors.nearest(connection, vector, _allowed(connection, state, where), limit)
+        return _found(connection, state, places, scores, None, limit)
+
+    def matching(self, connection: apsw.Connection, where: Where, terms: Sequence[str], limit: int) -> Matches:
+        state = State.read(connection, where.space)
+        if state is None or state.items == 0:
+            return Matches(weights=(0.0,) * len(terms))
+        corpus = Corpus(state.items, state.words / state.items)
+        lengths = self.lengths.fresh(connection, state, Lengths.view)
+        postings = [words.holders(connection, state.id, term) for term in terms]
+        weights = tuple(rarity(corpus, len(places)) for places, _ in postings)
+        every = np.unique(np.concatenate([places for places, _ in postings]) if postings else np.empty(0, np.int64))
+        allowed = _allowed(connection, state, where)
+        if allowed.narrows:
+            every = every[allowed.mask(every)]
+        parts = np.zeros((len(every), len(terms)))
+        size = lengths.of(every)
+        for column, ((places, counts), weight) in enumerate(zip(postings, weights, strict=True)):
+            kept = np.isin(places, every)
+            rows = np.searchsorted(every, places[kept])
+            parts[rows, column] = contribution(corpus, counts[kept], size[rows], weight)
+        scores = parts.sum(axis=1)
+        found = _found(connection, state, every, scores, parts, limit)
+        return Matches(tuple(found), weights, state.items)
+
+    def around(
+        self, connection: apsw.Connection, where: Where, places: Sequence[tuple[str, float]], reach: int
+    ) -> list[Brief]:
+        space = space_id(connection, where.space)
+        sql, values = clauses(where)
+        sql = f"{_AROUND} {sql} order by position, id"
+        briefs: dict[str, Brief] = {}
+        for session, low, high in _spans(places, reach):
+            for row in connection.execute(sql, (space, session, low, high, *values)):
+                briefs[row[0]] = Brief._make(row)
+        return list(briefs.values())
+
+    def last_turns(self, connection: apsw.Connection, space: Space, session: str, limit: int) -> list[MemoryItem]:
+        sql = _FIND + "session = ? order by position desc, id desc limit ?"
+        rows = connection.execute(sql, (space_id(connection, space), session, limit))
+        return [item_of(space, row) for row in rows]
+
+    def paths(self, connection: apsw.Connection, space: Space) -> frozenset[str]:
+        rows = connection.execute("select path from paths where space = ?", (space_id(connection, space),))
+        return frozenset(row[0] for row in rows)
+
+    def speakers(self, connection: apsw.Connection, space: Space) -> frozenset[str]:
+        rows = connection.execute("select speaker from speakers where space = ?", (space_id(connection, space),))
+        return frozenset(row[0] for row in rows)
+
+    def spaces(self, connection: apsw.Connection, tenant: str | None) -> list[SpaceCount]:
+        rows = connection.execute(
+            """
+            select tenant, tier, user, agent, session, items,
+                (select max(created_at) from records where space = spaces.id)
+            from spaces
+            where items > 0 and (?1 is null or tenant = ?1)
+            order by tenant, tier, user, agent, session
+            """,
+            (tenant,),
+        )
+        return [SpaceCount(Space(*row[:5]), row[5], moment(row[6])) for row in rows]
+
+    def unembedded(self, connection: apsw.Connection, limit: int) -> list[MemoryItem]:
+        tables = generations.active(connection)
+        fresh = generations.other(tables.generation) if tables else "a"
+        places = [row[0] for row in connection.execute(generations.LACKING[fresh], (limit,))]
+        sql = f"""
+            select s.tenant, s.tier, s.user, s.agent, s.session, r.*
+            from (select space, place, {ITEM} from records where place in (select value from json_each(?))) r
+            join spaces s on s.id = r.space
+            order by r.place
+        """  # noqa: S608 - ITEM is a constant list of columns
+        return [item_of(Space(*row[:5]), row[7:]) for row in connection.execute(sql, (json.dumps(places),))]
+
+    def model(self, connection: apsw.Connection) -> Model | None:
+        tables = generations.active(connection)
+        return tables.model if tables else None
+
+
+def _spans(places: Sequence[tuple[str, float]], reach: int) -> list[tuple[str, float, float]]:
+    """Ranges of positions that cover the places and their neighbours, so that runs of turns are read once."""
+    spans: list[tuple[str, float, float]] = []
+    for session, position in sorted(set(places)):
+        low, high = position - reach, position + reach
+        if spans and spans[-1][0] == session and low <= spans[-1][2]:
+            spans[-1] = (session, spans[-1][1], high)
+        else:
+            spans.append((session, low, high))
+    return spans
+
+
+def _allowed(connection: apsw.Connection, state: State, where: Where) -> Allowed:
+    """The places a filter lets through. Without a real filter only the few items with bounds need a look."""
+    if not where.is_narrow and where.known_at is None:
+        if where.live_at is None:
+            return Allowed()
+        now = to_micros(where.live_at)
+        rows = connection.execute(_BOUNDED, (state.id, now, now, now)).fetchall()
+        return Allowed(np.array([row[0] for row in rows], np.int64), excluded=True)
+    sql, values = clauses(where)
+    rows = connection.execute(_PLACES + sql, (state.id, *values)).fetchall()
+    return Allowed(np.array([row[0] for row in rows], np.int64))
+
+
+def _found(
+    connection: apsw.Connection,
+    state: State,
+    places: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    parts: NDArray[np.float64] | None,
+    limit: int,
+) -> list[Found]:
+    if limit == 0 or not len(places):
+        return []
+    kept = _leaders(connection, state, places, scores, limit)
+    rows = connection.execute(_BRIEFS, (str(places[kept].tolist()),))
+    briefs = {row[0]: Brief._make(row[1:]) for row in rows}
+    found = [
+        Found(briefs[place], float(scores[at]), () if parts is None else tuple(parts[at].tolist()))
+        for at, place in zip(kept.tolist(), places[kept].tolist(), strict=True)
+        if place in briefs
+    ]
+    return in_order(found, limit)
+
+
+def _leaders(
+    connection: apsw.Connection, state: State, places: NDArray[np.int64], scores: NDArray[np.float64], limit: int
+) -> NDArray[np.intp]:
+    """Where the best stand, with all that tie with the last of them, since their ids have to decide."""
+    if len(scores) <= limit:
+        return np.arange(len(scores))
+    steps = np.rint(scores * SCORE_STEPS)
+    last = -np.partition(-steps, limit - 1)[limit - 1]
+    above, tied = np.flatnonzero(steps > last), np.flatnonzero(steps == last)
+    wanted = limit - len(above)
+    # Very many ties (one common word, texts of one length): go through the ids in order until enough have come,
+    # which needs about wanted * items / ties rows, instead of looking up the id of every tie.
+    if len(tied) ** 2 > wanted * state.items:
+        tied_places = set(places[tied].tolist())
+        ordered = (row[0] for row in connection.execute(_BY_ID, (state.id,)))
+        first = list(itertools.islice((place for place in ordered if place in tied_places), wanted))
+        tied = np.flatnonzero(np.isin(places, np.array(first, np.int64)))
+    return np.concatenate([above, tied])

@@ -1,0 +1,208 @@
+"""The default store: everything in one SQLite file, shared safely by threads and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+from recollect.clock import Clock, system_clock
+from recollect.errors import StoreUnavailable
+from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
+from recollect.stores.base import Brief, Checkpoint, Found, Lease, Matches, SpaceCount, Step, Task, Vector
+from recollect.stores.leases import Claim
+from recollect.stores.ops import Entry, Model, TaskStatus, Write, is_durable
+from recollect.stores.sqlite import generations, logs, tasks
+from recollect.stores.sqlite.backup import copy
+from recollect.stores.sqlite.batch import apply
+from recollect.stores.sqlite.connection import open_connection
+from recollect.stores.sqlite.integrity import faults
+from recollect.stores.sqlite.migrations import migrate
+from recollect.stores.sqlite.readers import Readers
+from recollect.stores.sqlite.search import Search
+from recollect.stores.sqlite.writer import Writer
+from recollect.stores.vectors import normalised
+from recollect.stores.where import Where
+from recollect.values import MemoryItem, Space
+
+_CHECKED_AT_ONCE = 64
+
+
+class SqliteStore:
+    """Records, Log and Tasks in one file. Open it with `SqliteStore.open`, which may block: call it in a thread."""
+
+    def __init__(self, path: Path, writer: Writer, readers: Readers, *, cache_bytes: int, clock: Clock) -> None:
+        self.path = path
+        self._writer = writer
+        self._readers = readers
+        self._search = Search(cache_bytes)
+        self._clock = clock
+
+    @classmethod
+    def open(
+        cls, path: Path, *, cache_bytes: int = 256 << 20, readers: int = 4, clock: Clock = system_clock
+    ) -> SqliteStore:
+        path = Path(os.path.abspath(os.path.expanduser(path)))
+        if not path.parent.is_dir():
+            raise StoreUnavailable(f"{path} cannot be opened: the directory {path.parent} does not exist; create it")
+        connection = open_connection(path, writes=True)
+        try:
+            migrate(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(
+            path,
+            Writer(connection, path),
+            Readers(path, threads=readers, cache_mib=16),
+            cache_bytes=cache_bytes,
+            clock=clock,
+        )
+
+    async def write(self, *writes: Write) -> None:
+        if not writes:
+            return
+        # Checking takes some 30 µs an item: a large batch would hold up the loop for longer than its callers notice.
+        large = len(writes) > _CHECKED_AT_ONCE
+        checked = await asyncio.to_thread(_admitted, writes) if large else _admitted(writes)
+        now = self._clock()
+        await self._writer.submit(
+            lambda connection: apply(connection, checked, now), durable=any(is_durable(write) for write in writes)
+        )
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._readers.close)
+        await asyncio.to_thread(self._writer.close)
+
+    async def check(self) -> list[str]:
+        return await self._readers.ask(faults)
+
+    async def backup(self, path: str) -> None:
+        await self._readers.ask(lambda connection: copy(connection, Path(os.path.abspath(path))))
+
+    # Records
+
+    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        return await self._readers.ask(lambda connection: self._search.get(connection, space, ids))
+
+    async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
+        return await self._readers.ask(lambda connection: self._search.find(connection, where, count_of(limit), after))
+
+    async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
+        query = normalised(vector)[0]
+        return await self._readers.ask(
+            lambda connection: self._search.nearest(connection, where, query, count_of(limit))
+        )
+
+    async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
+        return await self._readers.ask(
+            lambda connection: self._search.matching(connection, where, terms, count_of(limit))
+        )
+
+    async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
+        return await self._readers.ask(lambda connection: self._search.around(connection, where, places, reach))
+
+    async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
+        return await self._readers.ask(
+            lambda connection: self._search.last_turns(connection, space, session, count_of(limit))
+        )
+
+    async def paths(self, space: Space) -> frozenset[str]:
+        return await self._readers.ask(lambda connection: self._search.paths(connection, space))
+
+    async def speakers(self, space: Space) -> frozenset[str]:
+        return await self._readers.ask(lambda connection: self._search.speakers(connection, space))
+
+    async def size(self) -> int:
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
+        return await self._readers.ask(lambda connection: self._search.spaces(connection, tenant))
+
+    async def model(self) -> Model | None:
+        return await self._readers.ask(self._search.model)
+
+    async def adopt(self, model: Model) -> None:
+        if await self.model() != model:
+            await self._writer.submit(lambda connection: generations.adopt(connection, model), durable=True)
+
+    async def unembedded(self, model: Model, *, limit: int = 100) -> list[MemoryItem]:
+        await self._writer.submit(lambda connection: generations.prepare(connection, model), durable=False)
+        return await self._readers.ask(lambda connection: self._search.unembedded(connection, count_of(limit)))
+
+    async def switch(self, model: Model) -> None:
+        await self._writer.submit(lambda connection: generations.switch(connection, model), durable=True)
+
+    # Log
+
+    async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
+        now = self._clock()
+        return await self._readers.ask(lambda connection: logs.recent(connection, space, count_of(limit), kinds, now))
+
+    async def read(self, space: Space, *, after: int = 0, limit: int = 1000) -> list[Entry]:
+        now = self._clock()
+        return await self._readers.ask(lambda connection: logs.read(connection, space, after, count_of(limit), now))
+
+    async def logs(self, owner: Space) -> list[Space]:
+        now = self._clock()
+        return await self._readers.ask(lambda connection: logs.logs(connection, owner, now))
+
+    async def expire(self, before: datetime, *, limit: int = 1000) -> int:
+        dropped = await self._writer.submit(
+            lambda connection: logs.expire(connection, before, count_of(limit)), durable=False
+        )
+        return cast(int, dropped)
+
+    # Tasks
+
+    async def claim(
+        self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
+    ) -> Lease:
+        check_claim(task, owner, ttl)
+        now = self._clock()
+        lease = await self._writer.submit(
+            lambda connection: tasks.claim(connection, Claim(space, task, owner, ttl, plan_hash), now),
+            durable=True,
+        )
+        return cast(Lease, lease)
+
+    async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
+        check_ttl(ttl)
+        now = self._clock()
+        renewed = await self._writer.submit(lambda connection: tasks.renew(connection, lease, ttl, now), durable=False)
+        return cast(Lease, renewed)
+
+    async def release(self, lease: Lease) -> None:
+        now = self._clock()
+        await self._writer.submit(lambda connection: tasks.release(connection, lease, now), durable=True)
+
+    async def task(self, space: Space, task: str) -> Task | None:
+        now = self._clock()
+        return await self._readers.ask(lambda connection: tasks.task(connection, space, task, now))
+
+    async def tasks(
+        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+    ) -> list[Task]:
+        page = tasks.Page(space, status, count_of(limit), after)
+        now = self._clock()
+        return await self._readers.ask(lambda connection: tasks.listed(connection, page, now))
+
+    async def checkpoint(self, space: Space, task: str, *, version: int | None = None) -> Checkpoint | None:
+        now = self._clock()
+        return await self._readers.ask(lambda connection: tasks.checkpoint(connection, space, task, version, now))
+
+    async def checkpoints(self, space: Space, task: str) -> list[Checkpoint]:
+        now = self._clock()
+        return await self._readers.ask(lambda connection: tasks.checkpoints(connection, space, task, now))
+
+    async def steps(self, space: Space, task: str) -> list[Step]:
+        now = self._clock()
+        return await self._readers.ask(lambda connection: tasks.steps(connection, space, task, now))
+
+
+def _admitted(writes: Sequence[Write]) -> list[Write]:
+    return [admitted(write) for write in writes]

@@ -1,0 +1,127 @@
+"""The one thread that writes: batches wait in a queue, and those that wait together are committed together."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+
+from recollect.errors import RecollectError, StoreClosed
+from recollect.stores.sqlite.connection import begin_immediate, translated
+
+Change = Callable[[apsw.Connection], object]
+
+_MOST_TOGETHER = 256
+
+
+@dataclass(slots=True)
+class _Job:
+    change: Change
+    durable: bool
+    done: Future[object] = field(default_factory=Future)
+    result: object = None
+    error: BaseException | None = None
+
+
+class Writer:
+    """Owns the writing connection. `submit` returns when the change is committed in its durability class."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._closed = False
+        self._gate = threading.Lock()
+        self._full = True
+        self._thread = threading.Thread(target=self._run, name=f"recollect-writer-{path.name}", daemon=True)
+        self._thread.start()
+
+    async def submit(self, change: Change, *, durable: bool) -> object:
+        job = _Job(change, durable)
+        job.done.set_running_or_notify_cancel()  # from here on nobody can call it off
+        with self._gate:
+            if self._closed:
+                raise StoreClosed(f"{self._path} was closed; open it again to write")
+            self._jobs.put(job)
+        # Shielded: once a change is queued it will happen, so a caller who gives up must not half-cancel it.
+        return await asyncio.shield(asyncio.wrap_future(job.done))
+
+    def close(self) -> None:
+        """Finish what is queued, then let the file go."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (jobs := self._next()) is not None:
+            self._commit(jobs)
+        with translated(self._path):
+            self._connection.close()
+
+    def _next(self) -> list[_Job] | None:
+        job = self._jobs.get()
+        if job is None:
+            return None
+        jobs = [job]
+        while len(jobs) < _MOST_TOGETHER and not self._jobs.empty():
+            another = self._jobs.get()
+            if another is None:
+                self._jobs.put(None)
+                break
+            jobs.append(another)
+        return jobs
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        try:
+            with translated(self._path):
+                self._transact(jobs)
+        except BaseException as error:  # noqa: BLE001 - handed to every caller that waits for this commit
+            for job in jobs:
+                job.done.set_exception(job.error or error)
+            return
+        for job in jobs:
+            if job.error is not None:
+                job.done.set_exception(job.error)
+            else:
+                job.done.set_result(job.result)
+
+    def _transact(self, jobs: list[_Job]) -> None:
+        connection = self._connection
+        self._set_synchronous(full=any(job.durable for job in jobs))
+        begin_immediate(connection)
+        try:
+            for job in jobs:
+                self._apply(job)
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+
+    def _apply(self, job: _Job) -> None:
+        """One batch in its own savepoint: a batch that is refused takes no other with it."""
+        connection = self._connection
+        connection.execute("savepoint batch")
+        try:
+            with translated(self._path):
+                job.result = job.change(connection)
+        except (RecollectError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            if not connection.in_transaction:  # SQLite itself gave the transaction up, as on a full disk
+                raise
+            job.error = error
+            connection.execute("rollback to batch")
+        connection.execute("release batch")
+
+    def _set_synchronous(self, *, full: bool) -> None:
+        if full != self._full:
+            self._connection.execute("pragma synchronous = full" if full else "pragma synchronous = normal")
+            self._full = full

@@ -1,0 +1,40 @@
+"""Vectors as stores keep them: checked, normalised and rounded alike, so that every backend gives one answer."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from recollect.errors import BadVector
+
+# float16 moves a cosine of unit vectors by about 1e-5: far below what an embedding model means, at half the bytes.
+STORED = np.dtype("<f2")
+
+MOST_PASSAGES = 64
+
+
+def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
+    """One or more vectors as rows of unit length; `BadVector` when they are not finite or not of `dim`."""
+    try:
+        rows = np.atleast_2d(np.asarray(given, dtype=np.float32))
+    except (TypeError, ValueError) as error:
+        raise BadVector(f"an embedder has to answer with numbers: {error}") from error
+    if rows.ndim != 2 or rows.shape[1] == 0:
+        raise BadVector(f"an embedder has to answer with one flat vector a text, not an array of shape {rows.shape}")
+    if dim is not None and rows.shape[1] != dim:
+        raise BadVector(f"a vector has {rows.shape[1]} dimensions where {dim} are expected; is it the right embedder?")
+    if not np.isfinite(rows).all():
+        raise BadVector("a vector has entries that are not finite (NaN or infinity); nothing was stored")
+    # Scaled first: the square of a large float32 overflows, of a small one vanishes.
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    scaled = rows / np.where(largest == 0.0, 1.0, largest)
+    length = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.ascontiguousarray(scaled / np.where(length == 0.0, 1.0, length), dtype=np.float32)
+
+
+def packed(rows: NDArray[np.float32]) -> NDArray[np.float16]:
+    return rows.astype(STORED)
+
+
+def unpacked(data: bytes, dim: int) -> NDArray[np.float16]:
+    return np.frombuffer(data, dtype=STORED).reshape(-1, dim)

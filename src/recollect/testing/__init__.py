@@ -1,0 +1,39 @@
+"""The promises of a store as tests that anybody can run against a backend of their own.
+
+Subclass the contracts that your backend keeps, and give them the fixtures they ask for:
+
+- `clock`: a `ManualClock`, which the store under test takes its time from;
+- `store`: an open, empty store;
+- `reopen`: for `DurableContract`, an async function that closes the store and opens what it left behind.
+
+Tests are coroutines: install pytest-asyncio.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "recollect.testing.durable",
+    "recollect.testing.filters",
+    "recollect.testing.items",
+    "recollect.testing.log",
+    "recollect.testing.models",
+    "recollect.testing.search",
+    "recollect.testing.tasks",
+)
+
+# Imported only now, so that their assertions explain themselves when they fail.
+from recollect.testing.clock import ManualClock  # noqa: E402
+from recollect.testing.durable import DurableContract  # noqa: E402
+from recollect.testing.filters import FiltersContract  # noqa: E402
+from recollect.testing.items import ItemsContract  # noqa: E402
+from recollect.testing.log import LogContract  # noqa: E402
+from recollect.testing.models import ModelsContract  # noqa: E402
+from recollect.testing.search import SearchContract  # noqa: E402
+from recollect.testing.tasks import TasksContract  # noqa: E402
+
+
+class RecordsContract(ItemsContract, FiltersContract, SearchContract, ModelsContract):
+    """Everything that `Records` promises."""
+
+
+__all__ = ["DurableContract", "LogContract", "ManualClock", "RecordsContract", "TasksContract"]

@@ -1,0 +1,145 @@
+"""What a store promises of logs: in order, once each, capped, and expired entries hidden at once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from recollect.errors import BadInput, BadQuery
+from recollect.stores.base import Log
+from recollect.stores.ops import Clear
+from recollect.testing.clock import ManualClock
+from recollect.testing.samples import ADA, ADA_ELSEWHERE, BOB, LOG, SECOND, START, append, ids
+
+
+class LogContract:
+    """Entries."""
+
+    pytestmark = pytest.mark.asyncio
+
+    async def test_an_entry_comes_back_as_it_was_given(self, store: Log) -> None:
+        given = append(
+            "a", content="nul \x00 👩‍👩‍👧", metadata={"o": {"l": [1, None]}}, importance=0.9, expires_at=START + SECOND
+        )
+        await store.write(given)
+        assert await store.recent(LOG) == [replace(given.entry, seq=1)]
+
+    async def test_entries_come_in_the_order_they_were_appended(self, store: Log) -> None:
+        # Whatever their own times say.
+        await store.write(*(append(f"e{n}", at=START - n * SECOND) for n in range(5)))
+        entries = await store.read(LOG)
+        assert ids(entries) == ["e0", "e1", "e2", "e3", "e4"]
+        assert [entry.seq for entry in entries] == sorted({entry.seq for entry in entries})
+
+    async def test_recent_is_the_tail_newest_last(self, store: Log) -> None:
+        await store.write(*(append(f"e{n}", kind="ab"[n % 2]) for n in range(6)))
+        assert ids(await store.recent(LOG, limit=2)) == ["e4", "e5"]
+        assert ids(await store.recent(LOG, limit=2, kinds=["a"])) == ["e2", "e4"]
+        assert ids(await store.recent(LOG, limit=99, kinds=["a", "b"])) == [f"e{n}" for n in range(6)]
+        assert await store.recent(LOG, limit=0) == []
+        assert await store.recent(LOG, kinds=["c"]) == []
+        with pytest.raises(BadQuery):
+            await store.recent(LOG, limit=-1)
+
+    async def test_reading_goes_on_after_the_last_entry_seen(self, store: Log) -> None:
+        await store.write(*(append(f"e{n}") for n in range(7)))
+        seen: list[str] = []
+        after = 0
+        while page := await store.read(LOG, after=after, limit=3):
+            seen += ids(page)
+            after = page[-1].seq
+        assert seen == [f"e{n}" for n in range(7)]
+        assert await store.read(LOG, after=10**12) == []
+
+    async def test_the_same_id_twice_is_one_entry(self, store: Log) -> None:
+        await store.write(append("a"), append("b"), append("a", content="again"))
+        await store.write(append("a", content="and again"))
+        assert [(entry.id, entry.content) for entry in await store.read(LOG)] == [
+            ("a", "content of a"),
+            ("b", "content of b"),
+        ]
+
+    async def test_many_who_append_the_same_entry_append_one(self, store: Log) -> None:
+        await asyncio.gather(*(store.write(append(f"e{n % 5}")) for n in range(50)))
+        assert sorted(ids(await store.read(LOG))) == [f"e{n}" for n in range(5)]
+
+    async def test_a_cap_keeps_the_newest(self, store: Log) -> None:
+        for n in range(10):
+            await store.write(append(f"e{n}", cap=3))
+        assert ids(await store.read(LOG)) == ["e7", "e8", "e9"]
+        await store.write(append("e10", cap=1))
+        assert ids(await store.read(LOG)) == ["e10"]
+        await store.write(append("e11"))
+        assert ids(await store.read(LOG)) == ["e10", "e11"]
+
+    async def test_hidden_entries_take_no_room_under_a_cap(self, store: Log, clock: ManualClock) -> None:
+        await store.write(append("old"), append("brief", expires_at=clock.now + SECOND), append("new"))
+        clock.forward(SECOND)
+        await store.write(append("newest", cap=3))
+        assert ids(await store.read(LOG)) == ["old", "new", "newest"]
+
+    async def test_the_sequence_goes_on_after_a_cap_a_clear_and_an_expiry(self, store: Log, clock: ManualClock) -> None:
+        await store.write(append("a", cap=1), append("b", cap=1), append("c", expires_at=clock.now + SECOND))
+        last = (await store.read(LOG))[-1].seq
+        clock.forward(SECOND)
+        await store.expire(clock.now)
+        await store.write(Clear(LOG))
+        assert await store.read(LOG) == []
+        await store.write(append("a"))
+        [entry] = await store.read(LOG)
+        assert entry.seq > last
+
+    async def test_an_expired_entry_is_hidden_at_once(self, store: Log, clock: ManualClock) -> None:
+        await store.write(append("stays"), append("goes", expires_at=clock.now + SECOND))
+        assert ids(await store.recent(LOG)) == ["stays", "goes"]
+        clock.forward(SECOND)
+        assert ids(await store.recent(LOG)) == ["stays"]
+        assert ids(await store.recent(LOG, kinds=["user"])) == ["stays"]
+        assert ids(await store.read(LOG)) == ["stays"]
+
+    async def test_the_id_of_an_expired_entry_is_free_again(self, store: Log, clock: ManualClock) -> None:
+        await store.write(append("a", expires_at=clock.now + SECOND))
+        clock.forward(SECOND)
+        await store.write(append("a", content="reborn"))
+        assert [entry.content for entry in await store.read(LOG)] == ["reborn"]
+
+    async def test_expire_drops_what_is_past_and_nothing_else(self, store: Log, clock: ManualClock) -> None:
+        await store.write(append("stays"), *(append(f"e{n}", expires_at=clock.now + n * SECOND) for n in range(1, 6)))
+        clock.forward(4 * SECOND)
+        assert await store.expire(clock.now, limit=2) == 2
+        assert await store.expire(clock.now) == 2
+        assert await store.expire(clock.now) == 0
+        clock.back(4 * SECOND)
+        assert ids(await store.read(LOG)) == ["stays", "e5"]
+
+    async def test_a_log_never_sees_its_neighbour(self, store: Log) -> None:
+        spaces = [
+            scope.space("conversation")
+            for scope in (ADA, BOB, ADA_ELSEWHERE, replace(ADA, session="s"), replace(ADA, agent="other"))
+        ]
+        spaces.append(ADA.space("working"))
+        for n, space in enumerate(spaces):
+            await store.write(append("same", space=space), append(f"own{n}", space=space))
+        await store.write(Clear(spaces[1]), append("last", cap=1, space=spaces[2]))
+        for n, space in enumerate(spaces):
+            expected = [] if n == 1 else ["last"] if n == 2 else ["same", f"own{n}"]
+            assert ids(await store.read(space)) == expected
+            assert ids(await store.recent(space)) == expected
+
+    async def test_the_logs_of_an_owner_are_listed(self, store: Log, clock: ManualClock) -> None:
+        sessions = [replace(ADA, session=name).space("conversation") for name in ("s2", "s1", "gone", "hidden")]
+        await store.write(*(append("a", space=space) for space in sessions[:3]), append("a"))
+        await store.write(append("a", space=sessions[3], expires_at=clock.now))
+        await store.write(Clear(sessions[2]), append("a", space=replace(BOB, session="s3").space("conversation")))
+        assert [space.session for space in await store.logs(LOG)] == ["", "s1", "s2"]
+        assert await store.logs(replace(ADA, user="nobody").space("conversation")) == []
+
+    async def test_a_refused_batch_appends_nothing(self, store: Log) -> None:
+        await store.write(append("a", cap=5))
+        with pytest.raises(BadInput):
+            await store.write(append("b"), Clear(LOG), append("c", cap=0))
+        with pytest.raises(BadInput):
+            await store.write(append("b"), append("c", metadata={"x": object()}))
+        assert ids(await store.read(LOG)) == ["a"]

@@ -1,0 +1,323 @@
+"""Whatever happens to a store, it answers as the reference does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.errors import RecollectError
+from recollect.stores.base import Found
+from recollect.stores.in_memory import InMemoryStore
+from recollect.stores.ops import Append, Clear, Delete, DropTask, Entry, Journal, Model, Put, Save, SetStatus, Touch
+from recollect.stores.sqlite import SqliteStore
+from recollect.stores.where import Where, parse_where
+from recollect.testing import ManualClock
+from recollect.testing.samples import SECOND, START
+from recollect.values import MemoryItem, Scope, Turn
+
+MODEL = Model("m", 3, "f")
+NAMES = ["a", "b", "c", "\x00", "é", "b "]
+WORDS = ["apple", "Apple", "pear", "_", "not", "漢字", "a_b", "x" * 80]
+SCALARS: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    5,
+    0.5,
+    1.0,
+    -2.5,
+    2**53 + 1,
+    1e300,
+    "",
+    "a",
+    "b",
+    "B",
+    "5",
+    "é",
+    "\x00",
+]
+PATHS = ["p", "q", "o.p", "o", "gone", "metadata.p"]
+FIELDS = ["importance", "source", "trust", "key", "session", "speaker", "position", "agent", "access_count"]
+
+names = st.sampled_from(NAMES)
+scalars = st.sampled_from(SCALARS)
+moments = st.integers(-3, 3).map(lambda n: START + n * SECOND)
+maybe_moments = st.none() | moments
+tenths = st.integers(0, 10).map(lambda n: n / 10)
+metadata = st.dictionaries(
+    st.sampled_from(["p", "q", "o"]), scalars | st.lists(scalars, max_size=2) | st.fixed_dictionaries({"p": scalars})
+)
+terms = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(tuple)
+vectors = st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=1, max_size=3)
+SCOPES = [Scope(user="ada"), Scope(user="bob"), Scope(user="ada", agent="other", session="s")]
+scopes = st.sampled_from([SCOPES[0], SCOPES[2], SCOPES[0], SCOPES[1]])
+turns = st.builds(Turn, st.sampled_from("xy"), st.sampled_from([0, 1, 1.5, 2, 3]), st.sampled_from([None, "Ada"]))
+
+
+@st.composite
+def items(draw: st.DrawFn) -> MemoryItem:
+    start, end = draw(maybe_moments), draw(maybe_moments)
+    if start and end and end < start:
+        start, end = end, start
+    return MemoryItem(
+        id=draw(names),
+        content=draw(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)) + "x",
+        scope=draw(scopes),
+        created_at=draw(moments),
+        metadata=draw(metadata),
+        importance=draw(tenths),
+        trust=draw(tenths),
+        valid_from=start,
+        valid_to=end,
+        expires_at=draw(st.none() | maybe_moments),
+        source=draw(st.sampled_from(["user", "web"])),
+        key=draw(st.none() | names),
+        turn=draw(st.none() | turns | turns),
+    )
+
+
+@st.composite
+def puts(draw: st.DrawFn, full: bool = False) -> Put:
+    rows = draw(vectors if full else st.none() | vectors)
+    return Put(
+        item=draw(items()),
+        vectors=None if rows is None else np.array(rows, np.float32),
+        terms=draw(terms if full else st.none() | terms),
+        model=None if rows is None else MODEL,
+        expect=None if full else draw(st.sampled_from([None, None, 0, 1, 2])),
+    )
+
+
+spaces = scopes.map(lambda scope: scope.space("semantic"))
+logs = scopes.map(lambda scope: scope.space("conversation"))
+task_spaces = scopes.map(lambda scope: scope.space("checkpoints"))
+entries = st.builds(
+    Entry,
+    id=names,
+    kind=st.sampled_from("kl"),
+    content=st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    at=moments,
+    metadata=metadata,
+    expires_at=maybe_moments,
+)
+record_writes = st.one_of(
+    puts(),
+    puts(),
+    st.builds(Delete, spaces, names),
+    st.builds(Touch, spaces, st.lists(names, max_size=3).map(tuple), moments),
+)
+log_writes = st.builds(Append, space=logs, entry=entries, cap=st.none() | st.integers(1, 3)) | st.builds(Clear, logs)
+task_names = st.sampled_from(["t", "u"])
+fences = st.integers(1, 4)
+statuses = st.sampled_from(["ready", "running", "done", "failed"])
+task_writes = st.one_of(
+    st.builds(
+        Save,
+        space=task_spaces,
+        task=task_names,
+        state=st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+        expect=st.none() | st.integers(0, 3),
+        fence=st.none() | fences,
+        ttl=st.none() | st.integers(1, 3).map(lambda n: n * SECOND),
+        status=st.none() | statuses,
+        keep=st.integers(1, 3),
+    ),
+    st.builds(
+        Journal,
+        space=task_spaces,
+        task=task_names,
+        step=names,
+        status=st.sampled_from(["started", "completed"]),
+        fence=fences,
+        attempts=st.integers(1, 3),
+        idempotency_key=names,
+    ),
+    st.builds(SetStatus, space=task_spaces, task=task_names, status=statuses, fence=st.none() | fences),
+    st.builds(DropTask, task_spaces, task_names),
+)
+# A store with something in it, before anything is asked.
+beginnings = st.tuples(
+    st.just("write"),
+    st.builds(
+        lambda given, logged: [*(_named(put, name) for put, name in zip(given, NAMES, strict=True)), *logged],
+        st.lists(puts(full=True), min_size=len(NAMES), max_size=len(NAMES)),
+        st.lists(log_writes, max_size=3),
+    ),
+)
+batches = st.lists(st.one_of(record_writes, record_writes, log_writes, task_writes), min_size=1, max_size=3)
+
+
+@st.composite
+def narrow(draw: st.DrawFn) -> Where:
+    asked: dict[str, Any] = {}
+    for path in draw(st.lists(st.sampled_from(PATHS + FIELDS), max_size=2, unique=True)):
+        op = draw(st.sampled_from(["eq", "ne", "gt", "gte", "lt", "lte", "in"]))
+        if op == "in":
+            asked[path] = draw(st.lists(scalars, max_size=3))
+        elif op in ("eq", "ne"):
+            asked[path] = {op: draw(scalars)}
+        else:
+            asked[path] = {op: draw(scalars.filter(lambda one: one is not None and not isinstance(one, bool)))}
+    return Where(
+        draw(spaces),
+        live_at=draw(st.none() | maybe_moments),
+        known_at=draw(st.none() | maybe_moments),
+        min_importance=draw(st.sampled_from([0.0, 0.0, 0.0, 0.5])),
+        key=draw(st.sampled_from([None, None, None, *NAMES[:2]])),
+        ids=draw(st.none() | st.none() | st.frozensets(names)),
+        conditions=parse_where(asked),
+    )
+
+
+wheres = st.one_of(st.builds(Where, spaces), st.builds(Where, spaces, live_at=moments), narrow())
+queries = st.lists(st.integers(-3, 3), min_size=3, max_size=3).map(lambda row: np.array(row, np.float32))
+words = st.lists(st.sampled_from([*WORDS, "nowhere"]), max_size=4, unique=True)
+places = st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from([0.0, 1.0, 2.0, 9.0])), max_size=3)
+limits = st.sampled_from([5, 2, 1, 0])
+seconds = st.integers(1, 3).map(lambda n: n * SECOND)
+questions = st.one_of(
+    st.tuples(st.just("find"), wheres, limits),
+    st.tuples(st.just("find"), wheres, limits),
+    st.tuples(st.just("nearest"), wheres, queries, limits),
+    st.tuples(st.just("matching"), wheres, words, limits),
+    st.tuples(st.just("around"), wheres, places, st.integers(0, 2)),
+    st.tuples(st.just("last_turns"), spaces, st.sampled_from("xyz"), limits),
+    st.tuples(st.just("log"), logs, limits, st.integers(0, 4)),
+    st.tuples(st.just("claim"), task_spaces, task_names, st.sampled_from(["w1", "w2"]), seconds),
+    st.tuples(st.just("task"), task_spaces, task_names),
+)
+clock_moves = st.tuples(st.just("clock"), st.integers(-2, 2))
+lines = st.one_of(st.tuples(st.just("write"), batches), questions, questions, clock_moves)
+scripts = st.builds(lambda first, rest: [first, *rest], beginnings, st.lists(lines, min_size=5, max_size=25))
+
+tenants = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SqliteStore, ManualClock]]:
+    """One file for all examples: opening one each would cost more than what is asked of it."""
+    clock = ManualClock(START)
+    store = SqliteStore.open(tmp_path_factory.mktemp("congruence") / "store.db", readers=1, clock=clock)
+    yield store, clock
+    asyncio.run(store.close())
+
+
+@settings(max_examples=max(200, settings().max_examples))
+@given(script=scripts)
+def test_sqlite_answers_as_the_reference(shared: tuple[SqliteStore, ManualClock], script: list[Any]) -> None:
+    sqlite, clock = shared
+    clock.now = START
+    # Every example has a tenant of its own; fences and sequences then begin anew as well.
+    tenant = f"tenant{next(tenants)}"
+    asyncio.run(_play(sqlite, InMemoryStore(clock=clock), clock, tenant, script))
+
+
+async def _play(
+    sqlite: SqliteStore, reference: InMemoryStore, clock: ManualClock, tenant: str, script: list[Any]
+) -> None:
+    for line in script:
+        match line:
+            case ("clock", moved):
+                clock.forward(timedelta(seconds=moved))
+            case ("write", writes):
+                mine = [_of(tenant, write) for write in writes]
+                assert await _outcome(sqlite.write(*mine)) == await _outcome(reference.write(*mine)), mine
+            case (method, *rest):
+                asked = [_of(tenant, one) for one in rest]
+                answers = [await _outcome(_ask(store, method, asked)) for store in (sqlite, reference)]
+                _compare(answers[0], answers[1], line)
+    for scope in SCOPES:
+        space = replace(scope.space("semantic"), tenant=tenant)
+        assert await sqlite.get(space, *NAMES) == await reference.get(space, *NAMES)
+        assert await sqlite.paths(space) == await reference.paths(space)
+        assert await sqlite.speakers(space) == await reference.speakers(space)
+    assert await sqlite.spaces(tenant) == await reference.spaces(tenant)
+
+
+async def _ask(store: SqliteStore | InMemoryStore, method: str, asked: list[Any]) -> Any:
+    match method, asked:
+        case "find", [where, limit]:
+            first = await store.find(where, limit=limit)
+            return first, await store.find(where, limit=2, after=first[-1]) if first else []
+        case "nearest", [where, query, limit]:
+            return await store.nearest(where, query, limit=limit)
+        case "matching", [where, terms, limit]:
+            found = await store.matching(where, terms, limit=limit)
+            return found if not found.found else list(found.found)
+        case "around", [where, near, reach]:
+            return await store.around(where, near, reach=reach)
+        case "last_turns", [space, session, limit]:
+            return await store.last_turns(space, session, limit=limit)
+        case "log", [space, limit, after]:
+            return (
+                await store.recent(space, limit=limit, kinds="k" * (after % 2)),
+                await store.read(space, after=after, limit=limit),
+                await store.logs(space),
+            )
+        case "claim", [space, task, owner, ttl]:
+            return await store.claim(space, task, owner, ttl)
+        case "task", [space, task]:
+            return (
+                await store.task(space, task),
+                await store.tasks(space),
+                await store.checkpoints(space, task),
+                await store.checkpoint(space, task),
+                await store.steps(space, task),
+            )
+    raise AssertionError(method)
+
+
+async def _outcome(work: Any) -> Any:
+    try:
+        return await work
+    except RecollectError as error:
+        return type(error), str(error)
+
+
+def _compare(got: Any, expected: Any, asked: Any) -> None:
+    ranked = isinstance(expected, list) and bool(expected) and isinstance(expected[0], Found)
+    if not ranked:
+        assert got == expected, asked
+        return
+    assert [one.score for one in got] == pytest.approx([one.score for one in expected], abs=1e-4), asked
+    assert _parts(got) == pytest.approx(_parts(expected), abs=1e-4), asked
+    assert _ids(got) == _ids(expected), asked
+    assert [one.brief for one in got] == [one.brief for one in expected], asked
+
+
+def _named(put: Put, name: str) -> Put:
+    return replace(put, item=replace(put.item, id=name))
+
+
+def _parts(found: Sequence[Found]) -> list[float]:
+    return [part for one in found for part in one.parts]
+
+
+def _ids(found: Sequence[Found]) -> list[str]:
+    return [one.brief.id for one in found]
+
+
+def _of(tenant: str, value: Any) -> Any:
+    """The same value in another tenant."""
+    match value:
+        case Where() | Delete() | Touch() | Append() | Clear() | Save() | Journal() | SetStatus() | DropTask():
+            return replace(value, space=replace(value.space, tenant=tenant))
+        case Put():
+            scope = replace(value.item.scope, tenant=tenant)
+            return replace(value, item=replace(value.item, scope=scope))
+        case _ if hasattr(value, "tenant"):
+            return replace(value, tenant=tenant)
+        case _:
+            return value
