@@ -231,7 +231,7 @@ async def _reembed(
             vectors = await embedded(fresh, items)
             await records.write(
                 *(
-                    Embed(item.scope.space(item.tier), item.id, rows, model)
+                    Embed(item.scope.space(item.tier), item.id, rows, model, expect=item.version)
                     for item, rows in zip(items, vectors, strict=True)
                 )
             )

@@ -72,9 +72,7 @@ class Settings:
             raise BadSettings("tiers is a tuple of MemoryTier")
 
     @classmethod
-    def load(
-        cls, *, environ: Mapping[str, str] | None = None, directory: Path | None = None, **given: Any
-    ) -> Settings:
+    def load(cls, *, environ: Mapping[str, str] | None = None, directory: Path | None = None, **given: Any) -> Settings:
         """Arguments, then `RECOLLECT_*`, then `recollect.toml`, then the defaults."""
         return cls(**{name: value for name, (value, _) in effective(environ, directory, given).items()})
 

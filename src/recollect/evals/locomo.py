@@ -78,11 +78,14 @@ def load(path: Path) -> list[Conversation]:
     """The conversations of a LoCoMo file, or `BadInput` when it is not one."""
     try:
         raw = json.loads(path.read_text("utf-8"))
-        return [_conversation(number, one) for number, one in enumerate(raw)]
+        conversations = [_conversation(number, one) for number, one in enumerate(raw)]
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path} is not a LoCoMo file: {type(error).__name__}: {error}") from error
+    if not any(conversation.questions for conversation in conversations):
+        raise BadInput(f"{path} is not a LoCoMo file: it has no questions with evidence, of categories 1 to 4")
+    return conversations
 
 
 async def evaluate(memory: AgentMemory, conversations: list[Conversation], progress: Progress) -> dict[str, Any]:
@@ -115,8 +118,8 @@ async def evaluate(memory: AgentMemory, conversations: list[Conversation], progr
             progress("asking questions", asked_count, questions)
     return {
         **total.report(),
-        "by_category": {CATEGORIES[number]: tally.report() for number, tally in by_category.items()},
-        "by_conversation": {name: tally.report() for name, tally in by_conversation.items()},
+        "by_category": {CATEGORIES[number]: tally.report() for number, tally in by_category.items() if tally.turn},
+        "by_conversation": {name: tally.report() for name, tally in by_conversation.items() if tally.turn},
         "latency_ms": {
             "p50": round(1000 * percentile(seconds, 0.50), 2),
             "p95": round(1000 * percentile(seconds, 0.95), 2),

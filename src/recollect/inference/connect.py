@@ -19,9 +19,7 @@ _PROBE = ["the quick brown fox", "a memory of last summer"]
 async def connect_embedder(given: str | Embedder | Callable[[Any], Any] | None, settings: Settings) -> Embedding:
     """The embedder that was asked for, ready to use; nothing is loaded before the first text."""
     embedder = await _embedder(settings.embedder if given is None else given, settings)
-    return Embedding(
-        embedder, batch=settings.embed_batch, timeout=settings.embed_timeout, cache=settings.embed_cache
-    )
+    return Embedding(embedder, batch=settings.embed_batch, timeout=settings.embed_timeout, cache=settings.embed_cache)
 
 
 def install_local_model(progress: Callable[[str, float], None] | None = None) -> Path:

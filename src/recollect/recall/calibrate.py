@@ -1,4 +1,4 @@
-"""What evidence is worth: cosines and shared words as a relevance from 0 to 1 that means the same for every embedder."""
+"""What evidence is worth: cosines and shared words as a relevance that means the same for every embedder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from recollect.inference.base import Embedding
 from recollect.recall.fuse import Scored
-from recollect.recall.gather import Evidence
 
 # Questions and their answers on everyday matters. Every other pairing of a question with an answer is unrelated,
 # so a handful of pairs measures both what a good cosine is and what noise is.

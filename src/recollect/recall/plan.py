@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 
 from recollect.recall.times import Span, times_named
 from recollect.words import analyse
@@ -34,25 +35,38 @@ class Plan:
     named: frozenset[str]
     role: str | None
     times: tuple[Span, ...] = ()
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    """Terms that stand next to each other in the question."""
 
     def without_words(self) -> Plan:
         """The same question for those who only ask by meaning."""
-        return replace(self, terms=())
+        return replace(self, terms=(), pairs=frozenset())
 
 
-def plan(query: str, speakers: Iterable[str], now: datetime) -> Plan:
+def plan(query: str, speakers: Iterable[str], now: datetime, owner: str = "") -> Plan:
     """Names of speakers are taken out of the words and out of the text that is embedded.
 
     Who said something is known exactly, so a name need not be guessed at: left in, it draws every turn in which
-    somebody is addressed by it. They count as `named` instead.
+    somebody is addressed by it. They count as `named` instead; the memory's `owner` stands for the role `user`.
     """
     known = list(speakers)
-    named = frozenset(speaker for speaker in known if speaker.lower() not in ROLES and _names(query, speaker))
+    roles = {speaker.lower() for speaker in known} & ROLES
+    people = [speaker for speaker in known if speaker.lower() not in ROLES]
+    if "user" in roles and owner not in ("", "default"):
+        people.append(owner)
+    named = frozenset(person for person in people if _names(query, person))
     embedded = _without(query, named)
-    gone = {term for speaker in named for term in analyse(speaker)}
-    terms = tuple(term for term in dict.fromkeys(analyse(query)) if term not in gone)
-    role = _role(query, {speaker.lower() for speaker in known})
-    return Plan(embedded, terms[:_MOST_TERMS], named, role, times_named(query, now))
+    gone = {term for person in named for term in analyse(person)} if embedded != query else set()
+    ordered = [term for term in analyse(embedded) if term not in gone][:_MOST_TERMS]
+    role = _role(query, roles, of_the_owner=owner in named)
+    return Plan(
+        embedded=embedded,
+        terms=tuple(dict.fromkeys(ordered)),
+        named=named,
+        role=role,
+        times=times_named(query, now),
+        pairs=frozenset(pairwise(ordered)),
+    )
 
 
 def _names(query: str, speaker: str) -> bool:
@@ -79,9 +93,9 @@ def _without(query: str, named: frozenset[str]) -> str:
     return text if re.search(r"\w", text) else query
 
 
-def _role(query: str, speakers: set[str]) -> str | None:
-    if not {"user", "assistant"} <= speakers:
+def _role(query: str, roles: set[str], *, of_the_owner: bool) -> str | None:
+    if "user" not in roles:
         return None
     if _OF_THE_ASSISTANT.search(query):
         return "assistant"
-    return "user" if _OF_THE_USER.search(query) else None
+    return "user" if of_the_owner or _OF_THE_USER.search(query) else None

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recollect.inference.base import Embedding
 from recollect.recall.calibrate import Calibration, calibrated, relevance
-from recollect.recall.fuse import Scored, fuse
+from recollect.recall.fuse import Scored, add_phrases, fuse, phrase_share
 from recollect.recall.gather import Evidence, gather
 from recollect.recall.plan import Plan, plan
 from recollect.recall.rank import nudged, order
 from recollect.settings import Settings
 from recollect.stores.base import Records
 from recollect.stores.question import Question
-from recollect.values import Hit, Why
+from recollect.values import Hit, MemoryItem, Why
+from recollect.words import analyse
+
+# Phrases are looked for in the texts of the best so many: enough to settle the first ten.
+_LOOKED_AT = 50
 
 
 class Recall:
@@ -30,7 +35,7 @@ class Recall:
         if question.n == 0:
             return []
         space = question.where.space
-        asked = plan(question.text, await self._store.speakers(space), question.now)
+        asked = plan(question.text, await self._store.speakers(space), question.now, space.user)
         vector = None
         if question.mode != "text":
             vector = (await self._embedding.embed([asked.embedded]))[0]
@@ -41,21 +46,22 @@ class Recall:
             return []
         calibration = await self._calibrated()
         scored = fuse(evidence, words, calibration.on_our_scale(evidence.cosines))
-        scores = nudged(scored.total, evidence, question.now)
         worth = relevance(scored, evidence.weights)
-        chosen = [at for at in order(scores, evidence) if worth[at] >= question.min_relevance][: question.n]
-        items = await self._store.get(space, *(evidence.briefs[at].id for at in chosen))
-        by_id = {item.id: item for item in items}
+        first = [at for at in order(scored.total, evidence) if worth[at] >= question.min_relevance]
+        first = first[: max(question.n, _LOOKED_AT)]
+        items = {item.id: item for item in await self._store.get(space, *(evidence.briefs[at].id for at in first))}
+        scored = add_phrases(scored, evidence, _phrases(words, evidence, first, items))
+        scores = nudged(scored.total, evidence, question.now)
+        ranked = [at for at in order(scores, evidence) if evidence.briefs[at].id in items]
         return [
             Hit(
-                item=by_id[evidence.briefs[at].id],
+                item=items[evidence.briefs[at].id],
                 tier=space.tier,
                 relevance=round(float(worth[at]), 4),
                 score=round(float(scores[at]), 6),
                 why=_why(at, evidence, scored, words),
             )
-            for at in chosen
-            if evidence.briefs[at].id in by_id
+            for at in ranked[: question.n]
         ]
 
     async def _calibrated(self) -> Calibration:
@@ -64,6 +70,17 @@ class Recall:
         if self._calibration is None or self._calibration[0] != key:
             self._calibration = (key, await calibrated(self._embedding))
         return self._calibration[1]
+
+
+def _phrases(asked: Plan, evidence: Evidence, first: list[int], items: dict[str, MemoryItem]) -> NDArray[np.float64]:
+    """How much of the question's phrasing the best candidates have; the others are not looked at."""
+    phrases = np.zeros(len(evidence))
+    if asked.pairs:
+        for at in first[:_LOOKED_AT]:
+            item = items.get(evidence.briefs[at].id)
+            if item is not None:
+                phrases[at] = phrase_share(asked, evidence.weights, analyse(item.content))
+    return phrases
 
 
 def _why(at: int, evidence: Evidence, scored: Scored, asked: Plan) -> Why:

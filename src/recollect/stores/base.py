@@ -29,6 +29,7 @@ class Brief(NamedTuple):
     trust: float
     source: str
     length: int
+    passages: int
 
 
 class Found(NamedTuple):

@@ -112,7 +112,7 @@ class SearchContract:
         [near] = await store.nearest(EVERYTHING, vector(1, 0, 0, 0))
         [match] = (await store.matching(EVERYTHING, ("words",))).found
         assert near.brief == match.brief
-        assert near.brief == ("a", "s", 3.0, "Ada", 1_767_225_600_000_000, 0.9, 0.5, "web", 2)
+        assert near.brief == ("a", "s", 3.0, "Ada", 1_767_225_600_000_000, 0.9, 0.5, "web", 2, 1)
 
     async def test_words_are_weighed_as_bm25_says(self, store: Records) -> None:
         await store.write(put("a", terms="apple apple pear"), put("b", terms="apple plum"), put("c", terms="fig"))

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
+from recollect.clock import aware
 from recollect.errors import BadInput
 
 # How far to trust a text by where it came from, unless the caller says.
 _TRUST = {"user": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.6, "import": 0.6, "web": 0.3}
 _TRUST_OF_OTHERS = 0.5
+
+_DEEPEST = 64
 
 
 class FactOptions(TypedDict, total=False):
@@ -52,6 +55,16 @@ class Fact:
         return self.trust if self.trust is not None else _TRUST.get(self.source or "user", _TRUST_OF_OTHERS)
 
 
+def in_utc(name: str, value: Any) -> datetime:
+    """A moment in UTC, or `BadInput` for what is none, or lies outside the calendar there."""
+    if not isinstance(value, datetime):
+        raise BadInput(f"{name} is a datetime, not {value!r:.80}")
+    try:
+        return aware(value)
+    except OverflowError as error:
+        raise BadInput(f"{name} is {value}, which lies outside the calendar in UTC") from error
+
+
 def facts_of(given: Any) -> list[Fact]:
     """Dicts as facts, or `BadInput` saying what cannot be meant."""
     if not isinstance(given, Iterable):
@@ -70,11 +83,25 @@ def _fact(given: Any) -> Fact:
         value = getattr(fact, name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise BadInput(f"{name} is {called}, not {value!r:.80}")
+        if isinstance(value, datetime):
+            in_utc(name, value)
     if fact.content is None:
         raise BadInput("content is a text, not None")
+    _check_depth(fact.metadata)
     if fact.key is not None and not fact.key.strip():
         raise BadInput("a key is a name such as 'user.units', not an empty text")
     return fact
+
+
+def _check_depth(metadata: Any) -> None:
+    """Refuse what contains itself, and what no filter could reach into."""
+    level, inner = 0, [metadata]
+    while inner:
+        if level > _DEEPEST:
+            raise BadInput(f"metadata is nested more than {_DEEPEST} deep, or contains itself")
+        containers = [one for one in inner if isinstance(one, Mapping | list | tuple)]
+        inner = [value for one in containers for value in (one.values() if isinstance(one, Mapping) else one)]
+        level += 1
 
 
 _KINDS: tuple[tuple[str, type | tuple[type, ...], str], ...] = (

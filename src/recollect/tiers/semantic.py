@@ -21,7 +21,7 @@ from recollect.stores.ops import Delete, Model, Put, Touch
 from recollect.stores.question import Mode, Question
 from recollect.stores.where import FIELDS, Condition, Where, parse_where
 from recollect.tiers import keyed
-from recollect.tiers.facts import Fact, FactOptions, facts_of
+from recollect.tiers.facts import Fact, FactOptions, facts_of, in_utc
 from recollect.tiers.indexing import index_terms, passages
 from recollect.tiers.turns import Said, checked_position, said
 from recollect.values import Hit, MemoryItem, Scope, Space, Turn, content_id, plain_json
@@ -98,7 +98,7 @@ class SemanticMemory:
     ) -> list[Hit]:
         """The items that answer a query best, best first. Counts an access to each."""
         now = self._clock()
-        moment = aware(checked_moment(as_of)) if as_of is not None else now
+        moment = in_utc("as_of", as_of) if as_of is not None else now
         narrowed = Where(
             self.space,
             live_at=moment,
@@ -124,20 +124,22 @@ class SemanticMemory:
 
     async def _found(self, question: Question) -> list[Hit]:
         """The hits, found by the model that the store's vectors are of: it may be changed while we search."""
+        if question.mode == "text":
+            return await self._search(question)
         for _ in range(_TRIES):
             model = self._model()
-            hits: list[Hit] | None = None
             try:
-                hits = await self._search(question)
-            except BadVector:
-                if await self._store.model() in (None, model):
-                    raise
+                hits, failure = await self._search(question), None
+            except BadVector as error:  # most likely of another length than those stored
+                hits, failure = [], error
             bound = await self._store.model()
-            if hits is not None and (question.mode == "text" or bound in (None, model)):
+            if bound in (None, model):
+                if failure is not None:
+                    raise failure
                 return hits
             await self._embedding.settled()
             if bound is not None and self._model() != bound:
-                raise mismatch(bound, self._model())
+                raise mismatch(bound, self._model()) from failure
         raise Conflict("the store's embedding model is being changed all the time; try again")
 
     async def _conditions(self, where: Mapping[str, Any] | None) -> tuple[Condition, ...]:
@@ -325,12 +327,6 @@ def checked_count(n: Any) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise BadQuery(f"n is how many hits are wanted, a whole number from 0, not {n!r}")
     return n
-
-
-def checked_moment(value: Any) -> datetime:
-    if not isinstance(value, datetime):
-        raise BadQuery(f"as_of is a datetime, not {value!r:.80}")
-    return value
 
 
 def _name(what: str, value: Any) -> str:

@@ -54,8 +54,8 @@ def analyse(text: str) -> list[str]:
 
 
 def date_terms(at: datetime) -> list[str]:
-    """A day as the words people ask for it by: month, year and day of the month."""
-    return [stem(MONTHS[at.month - 1]), str(at.year), str(at.day)]
+    """A day as the words people ask for it by: month and year. The day's number would match every other number."""
+    return [stem(MONTHS[at.month - 1]), str(at.year)]
 
 
 def _folded(text: str) -> str:

@@ -30,13 +30,9 @@ _STEP_2 = tuple(
 )
 _STEP_3 = tuple(
     tuple(rule.split(":"))
-    for rule in (
-        "ational:ate tional:tion alize:al icate:ic iciti:ic ative: ical:ic ness: ful:"
-    ).split()
+    for rule in ("ational:ate tional:tion alize:al icate:ic iciti:ic ative: ical:ic ness: ful:").split()
 )
-_STEP_4 = tuple(
-    "ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic".split()
-)
+_STEP_4 = tuple("ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic".split())
 
 
 @lru_cache(maxsize=65536)

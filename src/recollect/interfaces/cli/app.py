@@ -113,9 +113,7 @@ def remember(
 ) -> None:
     """Store a fact."""
     text = _standard_input() if content == "-" else content
-    item = _with_memory(
-        store, user, session, lambda m: m.remember(text, importance=importance, key=key, source=source)
-    )
+    item = _with_memory(store, user, session, lambda m: m.remember(text, importance=importance, key=key, source=source))
     print_json(item_json(item)) if as_json else say(f"remembered {item.id}")
 
 
@@ -199,16 +197,17 @@ def reembed(
     embedder: Annotated[str, typer.Argument(help="The model to change to, such as `minilm` or `minilm:DIRECTORY`.")],
     *,
     store: Store = None,
+    user: User = "default",
+    session: Session = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a store's embedding model while it answers; goes on where it stopped."""
     with progress_bar() as bar:
         task = bar.add_task("embedding", total=None)
-        # Not through an open memory: that would ask for the model the store has, which may be gone.
+        # Not through an open memory: that would ask for the model the store has, which may be gone. And a store has
+        # one model for everybody in it: `--user` and `--session` are taken as everywhere, and change nothing.
         done = asyncio.run(
-            reembed_store(
-                store, embedder, progress=lambda done, every: bar.update(task, completed=done, total=every)
-            )
+            reembed_store(store, embedder, progress=lambda done, every: bar.update(task, completed=done, total=every))
         )
     print_json({"embedded": done, "model": embedder}) if as_json else say(f"embedded {done} items with {embedder}")
 

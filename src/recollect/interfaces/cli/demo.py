@@ -20,7 +20,7 @@ _FACTS = (
 )
 _QUESTIONS = (
     "Should distances be in miles or kilometres?",
-    "Why does the billing download hang?",
+    "How do I export a large number of invoices?",
     "Is it a good idea to ship before the weekend?",
     "What is the capital of Mongolia?",
 )
@@ -38,7 +38,7 @@ def demo() -> None:
         say(f"\n  {len(_FACTS)} facts in one file, {time.perf_counter() - began:.1f} s with loading the local model")
         say("\nThat process is gone. Another one, with other words, asks:\n")
         say(_run(_RECALL, store, *_QUESTIONS))
-        say("\nNext: `recollect remember \"…\"`, `recollect recall \"…\"`, and the README for the library.")
+        say('\nNext: `recollect remember "…"`, `recollect recall "…"`, and the README for the library.')
 
 
 def _run(program: str, *arguments: str) -> str:

@@ -250,6 +250,7 @@ def _brief(kept: Kept) -> Brief:
         trust=item.trust,
         source=item.source,
         length=len(kept.terms),
+        passages=1 if kept.vectors is None else len(kept.vectors),
     )
 
 

@@ -62,9 +62,11 @@ class Cache(Generic[E]):
     """The entries used last, within a budget of bytes."""
 
     def __init__(self, budget: int, make: Callable[[], E]) -> None:
-        self._budget = budget
+        self.budget = budget
         self._make = make
         self._entries: OrderedDict[int, E] = OrderedDict()
+        self._sizes: dict[int, int] = {}
+        self._held = 0
         self._lock = threading.Lock()
 
     def fresh(self, connection: apsw.Connection, state: State, view: Callable[[E], V]) -> V:
@@ -80,26 +82,28 @@ class Cache(Generic[E]):
         with entry.lock:
             entry.refresh(connection, state)
             seen = view(entry)
-        self._evict(state.id)
+            size = entry.bytes
+        self._account(state.id, size)
         return seen
 
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
+            self._sizes.clear()
+            self._held = 0
 
     @property
     def bytes(self) -> int:
         with self._lock:
-            return sum(entry.bytes for entry in self._entries.values())
+            return self._held
 
-    def _evict(self, keep: int) -> None:
+    def _account(self, space: int, size: int) -> None:
+        """Note an entry's size, and let go of those that were not used for longest until the budget holds."""
         with self._lock:
-            held = sum(entry.bytes for entry in self._entries.values())
-            for space in list(self._entries):
-                if held <= self._budget:
-                    return
-                if space != keep:
-                    held -= self._entries.pop(space).bytes
-            if held > self._budget:
-                # Larger than the whole budget: serve this question from it, then let it go.
-                self._entries.pop(keep, None)
+            if space not in self._entries:
+                return
+            self._held += size - self._sizes.get(space, 0)
+            self._sizes[space] = size
+            while self._held > self.budget and self._entries:
+                oldest, _ = self._entries.popitem(last=False)
+                self._held -= self._sizes.pop(oldest, 0)

@@ -101,27 +101,55 @@ class View:
     rows: Rows
     scales: NDArray[np.float32]
 
-    def nearest(
+    def scan(self, query: NDArray[np.float32]) -> Scan:
+        if len(self.ids):
+            _check_length(query, self.rows)
+        exact = self.rows if self.rows.dtype == STORED else None
+        return Scan(self.generation, self.ids, _rough(query, self.rows, self.scales), exact)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A first look at every vector of a space, and the rows for a second one if they are at hand."""
+
+    generation: str
+    ids: NDArray[np.int64]
+    rough: NDArray[np.float32]
+    rows: NDArray[np.float16] | None
+
+    def best(
         self, connection: apsw.Connection, query: NDArray[np.float32], allowed: Allowed, limit: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Places and their exact cosine: all that can be among the `limit` best, and a few more."""
-        if not len(self.ids):
-            return np.empty(0, np.int64), np.empty(0, np.float64)
-        if self.rows.shape[1] != len(query):
-            raise BadVector(
-                f"a vector has {len(query)} dimensions where {self.rows.shape[1]} are stored; is it the right embedder?"
-            )
-        ids, rows, rough = self.ids, self.rows, _rough(query, self.rows, self.scales)
+        ids, rough, rows = self.ids, self.rough, self.rows
         if allowed.narrows:
             mask = allowed.mask(ids >> PART_BITS)
-            ids, rows, rough = ids[mask], rows[mask], rough[mask]
-        if rows.dtype == np.int8:
+            ids, rough, rows = ids[mask], rough[mask], None if rows is None else rows[mask]
+        if not len(ids):
+            return np.empty(0, np.int64), np.empty(0, np.float64)
+        if rows is None:
             wanted = max(4 * limit, _CANDIDATES) * _passages(ids)
             ids, exact = _look_up(connection, self.generation, ids[_highest(rough, wanted, _TIE)])
         else:
             best = _highest(rough, limit * _passages(ids), _DOUBT)
             ids, exact = ids[best], rows[best]
         return _best_of_places(ids >> PART_BITS, exact.astype(np.float64) @ query.astype(np.float64))
+
+
+def streamed(connection: apsw.Connection, state: State, query: NDArray[np.float32]) -> Scan:
+    """The same look at a space that is larger than the cache: read from the file, twelve bytes a vector held."""
+    first, last = places_of(state.id)
+    ids, rough = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    for some, rows in chunks(connection, state.generation, (first << PART_BITS) - 1, ((last + 1) << PART_BITS) - 1):
+        _check_length(query, rows)
+        ids.append(some)
+        rough.append(_rough(query, rows, np.empty(0, np.float32)))
+    return Scan(state.generation, np.concatenate(ids), np.concatenate(rough), None)
+
+
+def bytes_needed(state: State, dim: int) -> int:
+    """What a space's vectors take in memory; items of several passages take more."""
+    return state.items * (16 + dim * (1 if state.items > _COMPACT_ABOVE else STORED.itemsize))
 
 
 class Allowed:
@@ -157,6 +185,13 @@ def _arrays(rows: list[tuple[Any, ...]]) -> tuple[NDArray[np.int64], NDArray[np.
     return ids, np.frombuffer(b"".join(row[1] for row in rows), STORED).reshape(len(rows), -1)
 
 
+def _check_length(query: NDArray[np.float32], rows: Rows) -> None:
+    if rows.shape[1] != len(query):
+        raise BadVector(
+            f"a vector has {len(query)} dimensions where {rows.shape[1]} are stored; is it the right embedder?"
+        )
+
+
 def _look_up(
     connection: apsw.Connection, generation: str, ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
@@ -166,6 +201,8 @@ def _look_up(
 
 def _rough(query: NDArray[np.float32], rows: Rows, scales: NDArray[np.float32]) -> NDArray[np.float32]:
     scores: NDArray[np.float32]
+    if not len(rows):
+        return np.empty(0, np.float32)
     if rows.dtype == np.int8:
         code, scale = _compact(query[np.newaxis])
         scores = np.asarray(simsimd.cdist(code, rows, metric="dot"))[0].astype(np.float32) * scales * scale

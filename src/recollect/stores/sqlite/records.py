@@ -20,16 +20,17 @@ _INSERT = """
 insert into records (
     place, space, id, version, content, metadata, importance, created_at, valid_from, valid_to, superseded_by,
     expires_at, source, trust, key, session, position, speaker, derived_from, by_user, by_agent, by_session,
-    terms, length
+    terms, length, passages
 )
-values (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _UPDATE = """
 update records
 set version = version + 1, content = ?, metadata = ?, importance = ?, created_at = ?, valid_from = ?, valid_to = ?,
     superseded_by = ?, expires_at = ?, source = ?, trust = ?, key = ?, session = ?, position = ?, speaker = ?,
-    derived_from = ?, by_user = ?, by_agent = ?, by_session = ?, terms = ?, length = ?
+    derived_from = ?, by_user = ?, by_agent = ?, by_session = ?, terms = ?, length = ?,
+    passages = coalesce(?, passages)
 where place = ?
 """
 
@@ -109,7 +110,8 @@ class RecordWriter:
         if seq >> SEQ_BITS:
             raise BadInput(f"one scope holds at most {1 << SEQ_BITS:,} items over its life; start another")
         place = place_of(space, seq)
-        values = item_values(put.item, " ".join(terms), len(terms))
+        passages = 1 if put.vectors is None else len(put.vectors)
+        values = item_values(put.item, " ".join(terms), len(terms), passages)
         self._connection.execute(_INSERT, (place, space, put.item.id, *values))
         words.index(self._connection, space, place, terms)
         if put.vectors is not None:
@@ -118,7 +120,8 @@ class RecordWriter:
     def _replace(self, put: Put, space: int, place: int, _version: int, terms: str, length: int) -> None:
         old = tuple(terms.split())
         new = old if put.terms is None else put.terms
-        values = item_values(put.item, " ".join(new), len(new))
+        passages = None if put.vectors is None else len(put.vectors)
+        values = item_values(put.item, " ".join(new), len(new), passages)
         self._connection.execute(_UPDATE, (*values, place))
         rewritten = False
         if new != old:

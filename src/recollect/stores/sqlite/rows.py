@@ -22,7 +22,7 @@ ITEM = """
     by_user, by_agent, by_session
 """
 
-BRIEF = "id, session, position, speaker, created_at, importance, trust, source, length"
+BRIEF = "id, session, position, speaker, created_at, importance, trust, source, length, passages"
 
 
 def place_of(space: int, seq: int) -> int:
@@ -50,7 +50,7 @@ def loaded(text: str) -> Mapping[str, Any]:
     return NOTHING if text == "{}" else MappingProxyType(json.loads(text))
 
 
-def item_values(item: MemoryItem, terms: str, length: int) -> tuple[Any, ...]:
+def item_values(item: MemoryItem, terms: str, length: int, passages: int | None) -> tuple[Any, ...]:
     """What an item writes, from `content` on; identity, version and access are the statement's own business."""
     turn = item.turn
     return (
@@ -74,6 +74,7 @@ def item_values(item: MemoryItem, terms: str, length: int) -> tuple[Any, ...]:
         item.scope.session,
         terms,
         length,
+        passages,
     )
 
 

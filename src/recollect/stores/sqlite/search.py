@@ -18,7 +18,7 @@ from recollect.stores.sqlite import generations, words
 from recollect.stores.sqlite.cache import Cache, State
 from recollect.stores.sqlite.filters import LIVE, clauses
 from recollect.stores.sqlite.lengths import Lengths
-from recollect.stores.sqlite.matrix import Allowed, Matrix
+from recollect.stores.sqlite.matrix import Allowed, Matrix, bytes_needed, streamed
 from recollect.stores.sqlite.rows import BRIEF, ITEM, item_of, moment, space_id
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
@@ -71,8 +71,11 @@ class Search:
         state = State.read(connection, where.space)
         if state is None or state.items == 0 or limit == 0:
             return []
-        vectors = self.matrices.fresh(connection, state, Matrix.view)
-        places, scores = vectors.nearest(connection, vector, _allowed(connection, state, where), limit)
+        if bytes_needed(state, len(vector)) > self.matrices.budget:
+            scan = streamed(connection, state, vector)
+        else:
+            scan = self.matrices.fresh(connection, state, Matrix.view).scan(vector)
+        places, scores = scan.best(connection, vector, _allowed(connection, state, where), limit)
         return _found(connection, state, places, scores, None, limit)
 
     def matching(self, connection: apsw.Connection, where: Where, terms: Sequence[str], limit: int) -> Matches:
@@ -84,15 +87,15 @@ class Search:
         postings = [words.holders(connection, state.id, term) for term in terms]
         weights = tuple(rarity(corpus, len(places)) for places, _ in postings)
         every = np.unique(np.concatenate([places for places, _ in postings]) if postings else np.empty(0, np.int64))
-        allowed = _allowed(connection, state, where)
-        if allowed.narrows:
-            every = every[allowed.mask(every)]
         parts = np.zeros((len(every), len(terms)))
         size = lengths.of(every)
         for column, ((places, counts), weight) in enumerate(zip(postings, weights, strict=True)):
-            kept = np.isin(places, every)
-            rows = np.searchsorted(every, places[kept])
-            parts[rows, column] = contribution(corpus, counts[kept], size[rows], weight)
+            rows = np.searchsorted(every, places)
+            parts[rows, column] = contribution(corpus, counts, size[rows], weight)
+        allowed = _allowed(connection, state, where)
+        if allowed.narrows:
+            mask = allowed.mask(every)
+            every, parts = every[mask], parts[mask]
         scores = parts.sum(axis=1)
         found = _found(connection, state, every, scores, parts, limit)
         return Matches(tuple(found), weights, state.items)

@@ -48,7 +48,8 @@ create table records (
     by_agent      text not null,
     by_session    text,
     terms         text not null,
-    length        integer not null
+    length        integer not null,
+    passages      integer not null
 ) strict;
 
 create unique index records_id on records (space, id);
