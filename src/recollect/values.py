@@ -213,17 +213,19 @@ def plain_json(value: Any, path: str = "metadata") -> Any:
     return json.loads(text)
 
 
-def _first_unstorable(value: Any, path: str) -> str:
+def _first_unstorable(value: Any, path: str, depth: int = 0) -> str:
+    if depth > 100:
+        return path
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
                 return f"{path} has the key {key!r}, which"
             if not _storable(inner):
-                return _first_unstorable(inner, f"{path}.{key}")
+                return _first_unstorable(inner, f"{path}.{key}", depth + 1)
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
             if not _storable(inner):
-                return _first_unstorable(inner, f"{path}[{index}]")
+                return _first_unstorable(inner, f"{path}[{index}]", depth + 1)
     return path
 
 

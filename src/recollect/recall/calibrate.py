@@ -37,13 +37,16 @@ class Calibration:
 
     def on_our_scale(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
         """Cosines as the default model would give them, which is what every weight was found with."""
-        stretch = (_OURS.signal - _OURS.noise) / (self.signal - self.noise)
-        return np.asarray(_OURS.noise + (cosines - self.noise) * stretch)
+        stretch = min((DEFAULT.signal - DEFAULT.noise) / (self.signal - self.noise), _MOST_STRETCH)
+        return np.asarray(DEFAULT.noise + (cosines - self.noise) * stretch)
 
 
 # Measured with the anchors on the default model, so that its first search need not.
-_OURS = Calibration(noise=0.04, signal=0.52)
-_KNOWN = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": _OURS}
+DEFAULT = Calibration(noise=0.04, signal=0.52)
+_KNOWN = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": DEFAULT}
+
+# Models that crowd their cosines need about five; beyond this it is noise that would be stretched.
+_MOST_STRETCH = 6.0
 
 _COVERED = 0.4
 _NEIGHBOUR = 0.8
@@ -77,6 +80,6 @@ def relevance(scored: Scored, weights: NDArray[np.float64]) -> NDArray[np.float6
         return scored.total
     mass = float(weights.sum())
     covered = weights @ (scored.words > 0.0) / mass if mass > 0.0 else np.zeros(len(scored.total))
-    meaning = np.maximum(scored.meaning, _NEIGHBOUR * scored.beside)
+    meaning = np.minimum(np.maximum(scored.meaning, _NEIGHBOUR * scored.beside), 1.0)
     own = 1.0 - (1.0 - meaning) * (1.0 - _COVERED * covered**2)
     return np.asarray(np.minimum(own.max(), np.minimum(_LENT * own, 1.0)) ** _SHAPE)

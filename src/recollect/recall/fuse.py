@@ -76,7 +76,7 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
     own = parts.sum(axis=0)
     passages = np.array([brief.passages for brief in evidence.briefs], np.float64)
     known = np.nan_to_num(cosines - weights.passages * np.log(np.maximum(passages, 1.0)), nan=weights.unrelated)
-    meaning = np.clip((known - weights.unrelated) / (1.0 - weights.unrelated), 0.0, 1.0)
+    meaning = _settled(np.maximum((known - weights.unrelated) / (1.0 - weights.unrelated), 0.0))
     beside = near.best(meaning[np.newaxis], 1)[0]
     shares = {
         "words": own,
@@ -116,6 +116,11 @@ def _near_times(evidence: Evidence, plan: Plan) -> Column:
     return np.fromiter(near, np.float64, len(evidence))
 
 
+def _settled(meaning: Column) -> Column:
+    """Beyond 1 only a trace counts: an embedder on a stretched scale keeps its order but gets no louder."""
+    return np.asarray(np.minimum(meaning, 1.0) + 0.05 * np.maximum(meaning - 1.0, 0.0))
+
+
 def _said_by(evidence: Evidence, speakers: frozenset[str]) -> Column:
     wanted = {speaker.lower() for speaker in speakers}
     said = ((brief.speaker or "").lower() in wanted for brief in evidence.briefs)
@@ -142,6 +147,8 @@ class _Neighbours:
     def best(self, rows: NDArray[np.float64], distance: int) -> NDArray[np.float64]:
         """For each candidate the best value among those exactly so many turns before or after it."""
         best = np.zeros_like(rows)
+        if not self._sessions:
+            return best
         # Two turns may share a position, so look a little further along the sorted columns than the distance.
         for step in range(1, distance + 2):
             if step >= rows.shape[1]:
@@ -156,9 +163,9 @@ class _Neighbours:
     def in_session(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """For each candidate the best value in its session; nothing for items outside any."""
         result = np.zeros_like(rows)
-        spoken = self._session >= 0
-        if not spoken.any():
+        if not self._sessions:
             return result
+        spoken = self._session >= 0
         best = np.zeros((self._sessions, rows.shape[0]))
         np.maximum.at(best, self._session[spoken], rows[:, spoken].T)
         result[:, spoken] = best[self._session[spoken]].T

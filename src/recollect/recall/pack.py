@@ -31,14 +31,18 @@ def pack(query: str, hits: list[Hit], budget: int | None) -> Context:
 
 def rendered(item: MemoryItem) -> str:
     """One line: the text on a single line, so that stored text cannot pose as a heading, then where it is from."""
-    text = " ".join(item.content.split())
+    text = _flat(item.content)
     if len(text) > _LONGEST_LINE:
         text = f"{text[:_LONGEST_LINE]}… ({len(item.content):,} characters)"
     if item.turn is not None and item.turn.speaker:
-        text = f"{item.turn.speaker}: {text}"
+        text = f"{_flat(item.turn.speaker)}: {text}"
     origin = [item.created_at.date().isoformat()]
     if item.turn is not None:
-        origin.append(f"session {item.turn.session}")
+        origin.append(f"session {_flat(item.turn.session)}")
     if item.source != "user":
-        origin.append(f"from {' '.join(item.source.split())}")
+        origin.append(f"from {_flat(item.source)}")
     return f"- {text} ({', '.join(origin)})"
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.inference.base import Embedding
-from recollect.recall.calibrate import Calibration, calibrated, relevance
+from recollect.recall.calibrate import DEFAULT, Calibration, calibrated, relevance
 from recollect.recall.fuse import Scored, add_phrases, fuse, phrase_share
 from recollect.recall.gather import Evidence, gather
 from recollect.recall.plan import Plan, plan
@@ -44,11 +44,12 @@ class Recall:
         evidence = await gather(self._store, question.where, words, vector, limit=limit)
         if not len(evidence):
             return []
-        calibration = await self._calibrated()
+        calibration = await self._calibrated() if vector is not None else DEFAULT
         scored = fuse(evidence, words, calibration.on_our_scale(evidence.cosines))
-        worth = relevance(scored, evidence.weights)
+        # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
+        worth = np.round(relevance(scored, evidence.weights), 4)
         first = [at for at in order(scored.total, evidence) if worth[at] >= question.min_relevance]
-        first = first[: max(question.n, _LOOKED_AT)]
+        first = first[: max(question.n, _LOOKED_AT if words.pairs else 0)]
         items = {item.id: item for item in await self._store.get(space, *(evidence.briefs[at].id for at in first))}
         scored = add_phrases(scored, evidence, _phrases(words, evidence, first, items))
         scores = nudged(scored.total, evidence, question.now)
@@ -57,7 +58,7 @@ class Recall:
             Hit(
                 item=items[evidence.briefs[at].id],
                 tier=space.tier,
-                relevance=round(float(worth[at]), 4),
+                relevance=float(worth[at]),
                 score=round(float(scores[at]), 6),
                 why=_why(at, evidence, scored, words),
             )

@@ -97,7 +97,7 @@ def _span(year: str | None, month: int | None, day: str | None) -> Span | None:
             end = (start + timedelta(days=32)).replace(day=1)
         else:
             end = start.replace(year=start_year + 1)
-    except ValueError:  # the thirty-first of February
+    except (ValueError, OverflowError):  # the thirty-first of February, the end of the calendar
         return None
     return Span(start, end, every_year=year is None)
 

@@ -54,7 +54,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A scope's items of one tier, narrowed."""
+    """A scope's items of one tier, narrowed.
+
+    `live_at` asks for what is true at a moment. `known_at` leaves out what was only learned after one, unless the
+    item itself says since when it has been true.
+    """
 
     space: Space
     live_at: datetime | None = None
@@ -95,7 +99,7 @@ def holds(where: Where, item: MemoryItem) -> bool:
     """The reference answer: whether an item of the space is meant."""
     if where.live_at is not None and not item.live_at(where.live_at):
         return False
-    if where.known_at is not None and item.created_at > where.known_at:
+    if where.known_at is not None and item.valid_from is None and item.created_at > where.known_at:
         return False
     if item.importance < where.min_importance:
         return False
@@ -152,7 +156,7 @@ def _scalar(path: str, value: Any) -> Scalar:
 def _moment(text: str) -> int:
     try:
         return to_micros(datetime.fromisoformat(text))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise BadQuery(f"created_at is compared with {text!r}, which is not an ISO time") from error
 
 

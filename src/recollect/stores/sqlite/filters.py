@@ -39,7 +39,7 @@ def clauses(where: Where) -> Clause:
         now = to_micros(where.live_at)
         parts.append((LIVE, (now, now, now)))
     if where.known_at is not None:
-        parts.append(("created_at <= ?", (to_micros(where.known_at),)))
+        parts.append(("valid_from is not null or created_at <= ?", (to_micros(where.known_at),)))
     if where.min_importance > 0.0:
         parts.append(("importance >= ?", (where.min_importance,)))
     if where.key is not None:

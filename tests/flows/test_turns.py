@@ -1,0 +1,168 @@
+"""Turns of a dialogue profit from it: their place, their speaker, their time and their neighbours."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from recollect import AgentMemory, BadInput
+from recollect.values import Turn
+
+LONG_ANSWER = (
+    "Great question! Choosing a name for a new puppy is exciting. Popular names for dogs include Max, Luna, Bella, "
+    "Charlie and Cooper. When you pick a name for your dog, keep it short, avoid names that sound like commands, and "
+    "try calling the dog by that name for a few days. Many owners name a dog after food, places or people. Whatever "
+    "name you choose for the dog, be consistent, and the dog will learn its name within a week or two."
+)
+
+
+async def positions(memory: AgentMemory, session: str) -> list[tuple[str, float]]:
+    hits = await memory.semantic.search("turn", 100, min_relevance=0.0, where={"session": session})
+    turns = [(hit.item.content, hit.item.turn.position) for hit in hits if hit.item.turn]
+    return sorted(turns, key=lambda turn: turn[1])
+
+
+class TestPlace:
+    async def test_a_given_position_is_kept(self, memory: AgentMemory):
+        item = await memory.semantic.add("turn", session="s", position=7, speaker="Ada")
+        assert item.turn == Turn("s", 7.0, "Ada")
+
+    async def test_positions_are_assigned_in_the_order_turns_come(self, memory: AgentMemory):
+        await memory.semantic.add("turn a", session="s")
+        await memory.semantic.add_many({"content": f"turn {name}", "session": "s"} for name in "bc")
+        await memory.semantic.add("turn d", session="s")
+        await memory.semantic.add("turn x", session="other")
+        assert await positions(memory, "s") == [("turn a", 0.0), ("turn b", 1.0), ("turn c", 2.0), ("turn d", 3.0)]
+        assert await positions(memory, "other") == [("turn x", 0.0)]
+
+    async def test_assigned_positions_come_after_all_given_ones(self, memory: AgentMemory):
+        await memory.semantic.add_many({"content": f"turn {n}", "session": "s", "position": n} for n in range(5))
+        await memory.semantic.add_many(
+            [{"content": "turn early", "session": "s", "position": 0.5}, {"content": "turn next", "session": "s"}]
+        )
+        assert (await positions(memory, "s"))[-1] == ("turn next", 5.0)
+
+    async def test_a_turn_said_again_keeps_its_place(self, memory: AgentMemory):
+        first = await memory.semantic.add("turn a", session="s")
+        await memory.semantic.add("turn b", session="s")
+        again = await memory.semantic.add("turn a", session="s")
+        assert (again.id, again.turn) == (first.id, first.turn)
+
+    async def test_the_same_words_in_another_place_are_another_turn(self, memory: AgentMemory):
+        ids = {
+            (await memory.semantic.add("Yes.", session=session, position=position, speaker=speaker)).id
+            for session in ("s1", "s2")
+            for position in (0, 1)
+            for speaker in ("Ada", "Bob")
+        }
+        assert len(ids) == 8
+
+    @pytest.mark.parametrize("position", [float("nan"), float("inf"), "3", True, 10**400])
+    async def test_a_position_is_a_finite_number(self, memory: AgentMemory, position: object):
+        with pytest.raises(BadInput, match="position"):
+            await memory.semantic.add_many([{"content": "turn", "session": "s", "position": position}])
+
+
+class TestMetadata:
+    @pytest.mark.parametrize(
+        ("metadata", "turn"),
+        [
+            ({"session": "s", "position": 3, "speaker": "Ada"}, Turn("s", 3.0, "Ada")),
+            ({"session_id": "s", "turn": 3, "role": "user"}, Turn("s", 3.0, "user")),
+            ({"conversation_id": 42, "turn_index": 3, "author": "Ada"}, Turn("42", 3.0, "Ada")),
+            ({"thread_id": "s", "index": 3, "sender": "Ada"}, Turn("s", 3.0, "Ada")),
+            ({"chat_id": "s", "turn_id": "D1:3"}, Turn("s", 0.0, None)),
+            ({"speaker": "Ada", "position": 3}, None),
+            ({"session": ""}, None),
+            ({"session": True, "position": 3}, None),
+            ({"session": "s", "position": 10**400, "time": 10**400}, Turn("s", 0.0, None)),
+        ],
+    )
+    async def test_its_usual_names_are_known(self, memory: AgentMemory, metadata: dict[str, object], turn: Turn | None):
+        item = await memory.remember("It rained.", metadata=metadata)
+        assert item.turn == turn
+        assert dict(item.metadata) == metadata
+
+    async def test_arguments_come_first(self, memory: AgentMemory):
+        item = await memory.semantic.add(
+            "It rained.", metadata={"session_id": "m", "role": "user"}, session="a", speaker="Ada", position=1
+        )
+        assert item.turn == Turn("a", 1.0, "Ada")
+
+    @pytest.mark.parametrize(
+        "metadata",
+        [
+            {"timestamp": "2023-05-08T13:56:00+00:00"},
+            {"timestamp": "2023-05-08T15:56:00+02:00"},
+            {"date": "2023/05/08 (Mon) 13:56"},
+            {"session_date": "1:56 pm on 8 May, 2023"},
+            {"time": 1683554160},
+            {"created_at": 1683554160000},
+        ],
+    )
+    async def test_its_time_is_understood(self, memory: AgentMemory, metadata: dict[str, object]):
+        item = await memory.remember("It rained.", metadata={"session": "s", **metadata})
+        assert item.created_at == datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
+
+    @pytest.mark.parametrize("nonsense", ["yesterday", "", True, 12, [2023], {"y": 2023}, "0001-01-01T00:00:00+23:00"])
+    async def test_a_time_it_does_not_understand_is_now(self, memory: AgentMemory, clock, nonsense: object):
+        item = await memory.remember("It rained.", metadata={"date": nonsense})
+        assert item.created_at == clock.now
+
+
+class TestRetrieval:
+    async def test_the_answer_that_follows_its_question_is_found(self, real: AgentMemory):
+        """The turn that holds the answer shares no word with the question; the one before it does."""
+        talk = [
+            ("Bob", "The weather was awful at the coast."),
+            ("Ada", "Pity. And how was the ferry?"),
+            ("Bob", "What is your favourite band for long drives?"),
+            ("Ada", "Definitely Tinariwen."),
+            ("Bob", "I should get some sleep now."),
+            ("Ada", "Good night, see you on Monday."),
+        ]
+        await real.semantic.add_many({"content": text, "speaker": who, "session": "s1"} for who, text in talk)
+        others = [
+            "Ladle the soup.",
+            "Certainly.",
+            "Probably Thursday.",
+            "Quite cold.",
+            "Somewhere else.",
+            "A new kettle.",
+        ]
+        await real.semantic.add_many({"content": text, "speaker": "Ada", "session": "s2"} for text in others)
+        hits = await real.semantic.search("Which band does Ada like for long drives?", 3, min_relevance=0.0)
+        assert "Definitely Tinariwen." in [hit.item.content for hit in hits]
+
+    async def test_the_named_speaker_wins(self, real: AgentMemory):
+        for position, who in enumerate(("Caroline", "Melanie")):
+            await real.semantic.add(
+                "I went camping in the mountains last weekend.", speaker=who, session=f"s{position}", position=position
+            )
+        for who in ("Caroline", "Melanie"):
+            [hit, *_] = await real.semantic.search(f"Where did {who} go camping?", min_relevance=0.0)
+            assert hit.item.turn is not None
+            assert hit.item.turn.speaker == who
+            assert hit.why["speaker"] > 0.0
+
+    async def test_long_answers_do_not_drown_a_short_turn(self, real: AgentMemory):
+        await real.semantic.add("I named my dog Biscuit.", speaker="user", session="s", position=0)
+        for number, animal in enumerate(("dog", "cat", "horse", "parrot", "rabbit")):
+            answer = LONG_ANSWER.replace("dog", animal)
+            await real.semantic.add("And then?", speaker="user", session=f"s{number}", position=0)
+            await real.semantic.add(answer, speaker="assistant", session=f"s{number}", position=1)
+        for question in ("What did I name my dog?", "What is the name of my dog?"):
+            hits = await real.semantic.search(question, 20, min_relevance=0.0)
+            said = [(hit.item.turn.speaker, hit.item.content) for hit in hits if hit.item.turn]
+            first_answer = next(at for at, (speaker, _) in enumerate(said) if speaker == "assistant")
+            assert said.index(("user", "I named my dog Biscuit.")) < first_answer
+
+    async def test_who_said_it_and_when_is_shown(self, memory: AgentMemory):
+        await memory.semantic.add(
+            "The cello is in the attic.", speaker="Ada", session="s1", at=datetime(2023, 5, 8, tzinfo=UTC)
+        )
+        line = str(await memory.recall("cello attic", min_relevance=0.0)).splitlines()[1]
+        assert "Ada: The cello is in the attic." in line
+        assert "2023-05-08" in line
+        assert "s1" in line

@@ -1,0 +1,298 @@
+"""The command line, as people and programs meet it: its output, its exit codes, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from recollect.interfaces.cli import main
+from recollect.sync import AgentMemory
+from tests.embedders import HashEmbedder
+
+# typer still imports names that click means to drop; neither is ours.
+pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
+
+OK, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
+PROGRAM = "from recollect.interfaces.cli import main; main()"
+ESCAPES = (
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 bell\x07 \x9b2J back\x08space \rreturn \x1bP+q\x1b\\ :100: [bold]x[/bold]"
+)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Call = Callable[..., Done]
+
+
+def run(directory: Path, *arguments: str, given: bytes | None = None, **environ: str) -> Done:
+    """In a process of its own: what starts, reads, pipes and ends like a program."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=directory,
+        input=given,
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, "RECOLLECT_THREADS": "1", "COLUMNS": "200", **environ},
+    )
+    out, err = done.stdout.decode(), done.stderr.decode()
+    assert "Traceback" not in err, err
+    return Done(done.returncode, out, err)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The same entry point in this process, which is quicker; anything but an exit would fail the test."""
+
+    def call_here(directory: Path, *arguments: str, **environ: str) -> Done:
+        monkeypatch.chdir(directory)
+        monkeypatch.setattr(sys, "argv", ["recollect", *arguments])
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, *capsys.readouterr())
+
+    return call_here
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a furnished store, made by processes that are gone."""
+    directory = tmp_path_factory.mktemp("cli")
+    done = run(
+        directory, "remember", "Ada prefers metric units in every report.", "--user", "ada", "--importance", "0.8"
+    )
+    assert done.code == OK, done.err
+    assert re.fullmatch(r"remembered [0-9a-f]{24}\n", done.out)
+    assert (directory / "recollect.db").is_file()
+    run(directory, "remember", "-", "--user", "ada", given="Der Kater heißt Möhre.\n".encode())
+    (directory / "notes.txt").write_text("some notes, and no database at all\n" * 50, "utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a text that would like to be more than text."""
+    directory = tmp_path_factory.mktemp("hostile")
+    done = run(directory, "remember", "--source", "web", "--", f"escapes {ESCAPES}")
+    assert done.code == OK, done.err
+    return directory
+
+
+class TestMemory:
+    def test_what_one_process_remembers_another_recalls(self, place: Path):
+        done = run(place, "recall", "Should distances be in miles or kilometres?", "--user", "ada")
+        assert done.code == OK
+        assert done.out.startswith("## Relevant knowledge\n- Ada prefers metric units")
+
+    def test_json_has_the_hits_and_their_reasons(self, place: Path, call: Call):
+        found = call(place, "recall", "Ada's units in a report", "--user", "ada", "-n", "1", "--json").json
+        [hit] = found["hits"]
+        assert hit["item"]["content"] == "Ada prefers metric units in every report."
+        assert hit["item"]["importance"] == 0.8
+        assert 0.0 < hit["relevance"] <= 1.0
+        assert hit["why"]["cosine"] > 0
+        assert found["tokens"] > 0
+        assert found["text"].startswith("## Relevant knowledge")
+
+    def test_nothing_relevant_is_exit_code_one(self, place: Path, call: Call):
+        done = call(place, "recall", "What is the capital of Mongolia?", "--user", "ada")
+        assert (done.code, done.out) == (NOT_FOUND, "")
+        assert "nothing relevant" in done.err
+        empty = call(place, "recall", "anything", "--user", "nobody", "--json")
+        assert (empty.code, empty.json["hits"]) == (NOT_FOUND, [])
+
+    def test_it_explains(self, place: Path, call: Call):
+        done = call(place, "recall", "metric units report", "--user", "ada", "--explain")
+        assert "cosine" in done.out
+        assert "metric" in done.out
+
+    def test_standard_input_is_remembered_as_it_is(self, place: Path, call: Call):
+        found = call(place, "recall", "Wie heißt der Kater?", "--user", "ada", "--min-relevance", "0", "--json").json
+        assert "Der Kater heißt Möhre.\n" in [hit["item"]["content"] for hit in found["hits"]]
+
+    def test_a_key_supersedes_and_forget_forgets(self, tmp_path: Path, call: Call):
+        first = call(tmp_path, "remember", "The office is in Oslo.", "--key", "office", "--json").json
+        call(tmp_path, "remember", "The office is in Bergen.", "--key", "office")
+        stats = call(tmp_path, "stats", "--json").json
+        assert stats["items"] == 2
+        assert stats["model"]
+        assert stats["bytes"] > 0
+        assert call(tmp_path, "forget", first["id"], "--json").json == {"id": first["id"], "forgotten": True}
+        again = call(tmp_path, "forget", first["id"], "--json")
+        assert (again.code, again.json) == (NOT_FOUND, {"id": first["id"], "forgotten": False})
+        assert call(tmp_path, "forget", first["id"])[:2] == (NOT_FOUND, "")
+        assert "1" in call(tmp_path, "stats").out
+
+    def test_a_store_can_be_named(self, tmp_path: Path, call: Call):
+        call(tmp_path, "remember", "x", "--store", "other.db")
+        assert [file.name for file in tmp_path.glob("*.db")] == ["other.db"]
+        assert call(tmp_path, "stats", "--json", RECOLLECT_STORE="other.db").json["items"] == 1
+
+
+class TestTerminal:
+    def test_stored_text_cannot_drive_the_terminal(self, hostile: Path, call: Call):
+        for option in ("-n1", "--explain"):
+            shown = call(hostile, "recall", "escapes red title bell", "--min-relevance", "0", option)
+            assert shown.code == OK
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown.out)
+        assert ":100: [bold]x[/bold]" in call(hostile, "recall", "escapes", "--min-relevance", "0").out
+
+    def test_json_is_plain_ascii_and_loses_nothing(self, hostile: Path, call: Call):
+        done = call(hostile, "recall", "escapes red title bell", "--min-relevance", "0", "--json")
+        assert done.out.isascii()
+        assert "\x1b" not in done.out
+        assert done.json["hits"][0]["item"]["content"] == f"escapes {ESCAPES}"
+
+    def test_a_complaint_cannot_drive_the_terminal(self, hostile: Path, call: Call):
+        done = call(hostile, "forget", "\x1b[31mid\x07")
+        assert done.code == NOT_FOUND
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.err)
+
+    def test_a_terminal_without_unicode_is_no_reason_to_fail(self, place: Path):
+        done = run(place, "recall", "Kater", "--user", "ada", "--min-relevance", "0", PYTHONIOENCODING="ascii")
+        assert done.code == OK
+        assert "M?hre" in done.out
+
+    def test_a_reader_who_has_seen_enough_is_no_reason_to_complain(self, place: Path):
+        program = [sys.executable, "-c", PROGRAM, "config", "show"]
+        with subprocess.Popen(program, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+            assert running.stdout is not None
+            assert running.stderr is not None
+            running.stdout.close()
+            assert running.stderr.read() == b""
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("code", "arguments"),
+        [
+            (USAGE, ["no-such-command"]),
+            (USAGE, ["remember"]),
+            (USAGE, ["remember", "x", "--no-such-option"]),
+            (USAGE, ["remember", "x", "--importance", "much"]),
+            (USAGE, ["remember", "x", "--importance", "7"]),
+            (USAGE, ["remember", ""]),
+            (USAGE, ["remember", "half \udcff a character"]),
+            (USAGE, ["remember", "x", "--user", ""]),
+            (USAGE, ["recall", ""]),
+            (USAGE, ["recall", "half \udcff a character"]),
+            (USAGE, ["recall", "x", "-n", "-1"]),
+            (USAGE, ["recall", "x", "--min-relevance", "2"]),
+            (USAGE, ["recall", "x", "--budget", "-1"]),
+            (FAILED, ["recall", "x", "--store", "no/such/directory/agent.db"]),
+            (FAILED, ["stats", "--store", "."]),
+            (FAILED, ["stats", "--store", "notes.txt"]),
+            (FAILED, ["stats", "--store", "mysql://host"]),
+            (USAGE, ["backup", "notes.txt"]),
+            (FAILED, ["backup", "no/such/directory/copy.db"]),
+            (FAILED, ["reembed", "no-such-model"]),
+            (FAILED, ["reembed", "minilm:no/such/directory"]),
+            (USAGE, ["eval", "locomo", "none.json"]),
+            (USAGE, ["eval", "locomo", "notes.txt"]),
+        ],
+        ids=lambda value: ascii(" ".join(value)) if isinstance(value, list) else None,
+    )
+    def test_every_error_is_a_line_and_a_code(self, place: Path, call: Call, code: int, arguments: list[str]):
+        done = call(place, *arguments)
+        assert done.code == code, done.err
+        assert done.out == ""
+        assert done.err.strip()
+
+    def test_as_a_program_too(self, place: Path):
+        done = run(place, "stats", "--store", "notes.txt")
+        assert (done.code, done.out) == (FAILED, "")
+        assert len(done.err.splitlines()) == 1
+
+    def test_input_that_is_not_text_is_refused(self, place: Path):
+        assert run(place, "remember", "-", given=b"\xff\xfe").code == USAGE
+
+    def test_bad_settings_are_named(self, tmp_path: Path, call: Call):
+        (tmp_path / "recollect.toml").write_text("stroe = 'x.db'\n", "utf-8")
+        done = call(tmp_path, "stats")
+        assert done.code == FAILED
+        assert "stroe" in done.err
+        assert "READERS" in call(tmp_path.parent, "config", "show", RECOLLECT_READERS="many").err
+
+    def test_without_its_model_it_says_how_to_get_it(self, tmp_path: Path, call: Call):
+        done = call(tmp_path, "remember", "x", XDG_CACHE_HOME=str(tmp_path), HOME=str(tmp_path))
+        assert done.code == FAILED
+        assert "recollect setup" in done.err
+
+
+class TestKeeping:
+    def test_setup_done_twice_does_nothing_twice(self, place: Path, call: Call):
+        for _ in range(2):
+            done = call(place, "setup")
+            assert done.code == OK, done.err
+            assert "ready" in done.out
+
+    def test_a_backup_is_a_store(self, place: Path, tmp_path: Path, call: Call):
+        copy = str(tmp_path / "copy.db")
+        assert call(place, "backup", copy, "--json").json == {"path": copy}
+        assert call(place, "backup", copy).code == USAGE
+        assert call(tmp_path, "stats", "--store", copy, "--user", "ada", "--json").json["items"] == 2
+
+    def test_a_store_of_another_model_is_changed_to_ours(self, tmp_path: Path, call: Call):
+        """The way out that the error names has to work without the model that is gone."""
+        with AgentMemory.open(tmp_path / "agent.db", embedder=HashEmbedder()) as memory:
+            memory.remember("The invoice export times out above 10,000 rows.")
+        refused = call(tmp_path, "recall", "billing", "--store", "agent.db")
+        assert refused.code == FAILED
+        assert "recollect reembed" in refused.err
+        done = call(tmp_path, "reembed", "minilm", "--store", "agent.db", "--json")
+        assert done.json == {"embedded": 1, "model": "minilm"}
+        found = call(tmp_path, "recall", "Why does the billing download hang?", "--store=agent.db", "--min-relevance=0")
+        assert "invoice export" in found.out
+
+    def test_settings_are_shown_with_their_origin(self, tmp_path: Path, call: Call):
+        (tmp_path / "recollect.toml").write_text("readers = 2\n", "utf-8")
+        shown = call(tmp_path, "config", "show", "--json", RECOLLECT_CANDIDATES="50").json
+        assert shown["readers"]["value"] == "2"
+        assert shown["readers"]["from"].endswith("recollect.toml")
+        assert shown["candidates"] == {"value": "50", "from": "RECOLLECT_CANDIDATES"}
+        assert shown["embedder"]["from"] == "default"
+        assert "minilm" in call(tmp_path, "config", "show").out
+
+    def test_the_demo_recalls_by_meaning_and_abstains(self, tmp_path: Path):
+        done = run(tmp_path, "demo")
+        assert done.code == OK, done.err
+        assert "Ada prefers metric units" in done.out.split("miles or kilometres?")[1]
+        assert "nothing relevant" in done.out.split("Mongolia?")[1]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_help_names_the_commands(self, tmp_path: Path, call: Call):
+        done = call(tmp_path, "--help")
+        assert done.code == OK
+        for command in (
+            "remember",
+            "recall",
+            "forget",
+            "stats",
+            "backup",
+            "reembed",
+            "config",
+            "eval",
+            "demo",
+            "setup",
+        ):
+            assert command in done.out
+        assert re.fullmatch(r"\d+\.\d+\.\d+\n", call(tmp_path, "version").out)

@@ -1,0 +1,101 @@
+"""Relevance goes from 0 to 1, rises with every kind of evidence, and means the same for every embedder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recollect import AgentMemory
+from recollect.inference.base import Embedding
+from recollect.recall.calibrate import calibrated
+from tests.embedders import HashEmbedder, hashed
+from tests.unit.recall.scene import Candidate, relevances
+
+share = st.floats(0.0, 1.0)
+
+FACTS = (
+    "The vehicle they bought is dark green.",
+    "Irina beat everyone else in the final rounds of chess.",
+    "By rail the journey is a little over two hours.",
+    "They named the puppy Biscuit.",
+    "Billing keeps its data in a PostgreSQL cluster.",
+)
+QUESTIONS = ("What colour is the car?", "Who won at chess?", "How long is the train ride?", "What is the dog called?")
+OFF_TOPIC = ("How do volcanoes erupt?", "Which king ruled Sweden?", "Is coral alive?")
+
+
+class Squeezed(HashEmbedder):
+    """The same model on another scale: all its cosines lie between 0.7 and 1, as those of many large models do."""
+
+    def embed_batch(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        shared = np.full((len(texts), 1), np.sqrt(0.7))
+        rows = np.stack([hashed(text, self.dim - 1, self.name) for text in texts])
+        return np.hstack([rows * np.sqrt(0.3), shared]).astype(np.float32)
+
+
+@given(share, share)
+def test_it_rises_with_the_cosine(one: float, other: float):
+    less, more = sorted((one, other))
+    # Each alone: what else is found must not decide what one item is worth.
+    assert relevances([Candidate("x", more)])["x"] >= relevances([Candidate("x", less)])["x"]
+
+
+@given(share, st.sampled_from([((0, 0), (1, 0)), ((1, 0), (1, 1)), ((0, 0), (1, 1))]))
+def test_it_rises_with_the_words(cosine: float, words: tuple[tuple[float, float], tuple[float, float]]):
+    less, more = words
+    assert relevances([Candidate("x", cosine, more)])["x"] >= relevances([Candidate("x", cosine, less)])["x"]
+
+
+@given(st.lists(st.builds(Candidate, st.uuids().map(str), share, st.tuples(share, share)), min_size=1, max_size=8))
+def test_it_goes_from_nothing_to_one(candidates: list[Candidate]):
+    assert all(0.0 <= worth <= 1.0 for worth in relevances(candidates).values())
+
+
+def test_no_evidence_is_irrelevant_and_all_of_it_is_relevant():
+    assert relevances([Candidate("nothing", 0.0)])["nothing"] < 0.3
+    assert relevances([Candidate("everything", 0.9, (1, 1))])["everything"] > 0.8
+
+
+async def test_scales_are_measured():
+    plain = await calibrated(Embedding(HashEmbedder("a"), batch=64, timeout=10, cache=0))
+    squeezed = await calibrated(Embedding(Squeezed("a", dim=65), batch=64, timeout=10, cache=0))
+    assert plain.noise < 0.2 < plain.signal
+    assert squeezed.noise > 0.6
+    assert squeezed.noise < squeezed.signal <= 1.0
+
+
+@pytest.mark.parametrize("embedder", [HashEmbedder("model"), Squeezed("model", dim=65)], ids=["wide", "squeezed"])
+async def test_one_threshold_serves_embedders_of_different_scales(embedder: HashEmbedder):
+    async with AgentMemory.open("memory://", embedder=embedder) as memory:
+        await memory.semantic.add_many({"content": fact} for fact in FACTS)
+        for question, fact in zip(QUESTIONS, FACTS, strict=False):
+            hits = await memory.semantic.search(question)
+            assert [hit.item.content for hit in hits][:1] == [fact]
+        for question in OFF_TOPIC:
+            assert await memory.semantic.search(question) == []
+
+
+async def test_the_same_evidence_is_worth_the_same_on_both_scales():
+    found = []
+    for embedder in (HashEmbedder("model"), Squeezed("model", dim=65)):
+        async with AgentMemory.open("memory://", embedder=embedder) as memory:
+            await memory.semantic.add_many({"content": fact} for fact in FACTS)
+            found.append([(await memory.semantic.search(q, 1, min_relevance=0.0))[0].relevance for q in QUESTIONS])
+    assert np.ptp(found, axis=0).max() < 0.1
+
+
+async def test_an_embedder_that_knows_nothing_still_has_a_scale():
+    class Constant(HashEmbedder):
+        def embed_batch(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            return np.ones((len(texts), self.dim), np.float32)
+
+    async with AgentMemory.open("memory://", embedder=Constant("constant")) as memory:
+        await memory.semantic.add_many({"content": fact} for fact in FACTS)
+        [hit, *_] = await memory.semantic.search("dark green vehicle", min_relevance=0.0)
+        assert hit.item.content == FACTS[0]
+        assert 0.0 <= hit.relevance <= 1.0

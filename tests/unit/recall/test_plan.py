@@ -1,0 +1,79 @@
+"""A plan says what a question looks for, and takes the names of speakers out of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.recall.plan import plan
+from recollect.words import analyse
+from tests.unit.recall.scene import NOW
+
+
+def planned(query: str, *speakers: str):
+    return plan(query, speakers, NOW)
+
+
+def test_the_words_that_matter_come_once_and_stemmed():
+    assert planned("When were the dogs running? Running dogs!").terms == ("dog", "run")
+
+
+def test_a_named_speaker_is_known_and_not_searched_for():
+    asked = planned("Where did Caroline's brother go camping?", "Caroline", "Melanie")
+    assert asked.named == {"Caroline"}
+    assert "carolin" not in asked.terms
+    assert "Caroline" not in asked.embedded
+    assert {"brother", "camp"} <= set(asked.terms)
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("what did caroline say", {"Caroline Smith"}),
+        ("what did Caroline Smith say", {"Caroline Smith"}),
+        ("what did Carol say", set()),
+        ("what did Al say", {"Al"}),
+        ("also all", set()),
+        ("did Caroline’s boat sink", {"Caroline Smith"}),
+        ("is (bob) there?", {"(bob)"}),
+    ],
+)
+def test_names_are_whole_words(query: str, named: set[str]):
+    assert planned(query, "Caroline Smith", "Al", "(bob)").named == named
+
+
+def test_a_question_that_is_only_a_name_is_about_the_name():
+    asked = planned("Caroline?", "Caroline")
+    assert asked.named == {"Caroline"}
+    assert "Caroline" in asked.embedded
+
+
+@pytest.mark.parametrize(
+    ("query", "role"),
+    [
+        ("What did I say about my knee?", "user"),
+        ("What did you recommend for the trip?", "assistant"),
+        ("Which hotel was mentioned?", None),
+    ],
+)
+def test_the_side_asked_about_is_noticed_where_there_are_sides(query: str, role: str | None):
+    assert planned(query, "user", "assistant").role == role
+    assert planned(query, "Ada", "Bob").role is None
+
+
+def test_roles_are_not_names():
+    assert planned("which user wrote to the assistant?", "user", "assistant").named == frozenset()
+
+
+def test_a_long_question_is_cut_to_what_it_is_about():
+    assert 0 < len(planned(" ".join(f"word{n}" for n in range(5000))).terms) <= 100
+
+
+@given(st.text(min_size=1), st.lists(st.text(max_size=20), max_size=4))
+def test_any_question_and_any_names_make_a_plan(query: str, speakers: list[str]):
+    asked = planned(query, *speakers)
+    assert set(asked.terms) <= set(analyse(query))
+    assert len(set(asked.terms)) == len(asked.terms)
+    assert asked.named <= set(speakers)
+    assert asked.embedded.strip() or not query.strip()

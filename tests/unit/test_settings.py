@@ -1,0 +1,112 @@
+"""Settings come from arguments, then the environment, then the file, then the defaults, and bad ones are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.errors import BadSettings
+from recollect.settings import TIERS, MemoryTier, Settings, effective
+
+
+def written(directory: Path, text: str) -> Path:
+    (directory / "recollect.toml").write_text(text, "utf-8")
+    return directory
+
+
+def test_the_first_that_says_something_counts(tmp_path: Path):
+    written(tmp_path, 'readers = 2\nthreads = 2\nstore = "file.db"\n')
+    environ = {"RECOLLECT_READERS": "3", "RECOLLECT_THREADS": "3"}
+    found = effective(environ, tmp_path, {"readers": 5, "threads": None})
+    assert found["readers"] == (5, "argument")
+    assert found["threads"] == (3, "RECOLLECT_THREADS")
+    assert found["store"] == ("file.db", str(tmp_path / "recollect.toml"))
+    assert found["embedder"] == ("minilm", "default")
+    loaded = Settings.load(environ=environ, directory=tmp_path, readers=5)
+    assert (loaded.readers, loaded.threads, loaded.store) == (5, 3, "file.db")
+
+
+def test_values_have_the_type_of_their_option(tmp_path: Path):
+    loaded = Settings.load(
+        environ={"RECOLLECT_EMBED_TIMEOUT": "1.5", "RECOLLECT_EMBED_BATCH": "8", "RECOLLECT_STORE": "x.db"},
+        directory=written(tmp_path, "min_relevance = 1\n"),
+    )
+    assert (loaded.embed_timeout, loaded.embed_batch, loaded.store, loaded.min_relevance) == (1.5, 8, "x.db", 1)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("THREADS", "many"),
+        ("THREADS", "-1"), ("THREADS", "1.5"), ("READERS", "0"), ("READERS", "100"), ("READERS", ""),
+        ("MIN_RELEVANCE", "1.1"), ("MIN_RELEVANCE", "nan"), ("EMBED_TIMEOUT", "0"), ("EMBED_TIMEOUT", "inf"),
+        ("CANDIDATES", "1"), ("MAX_CONTENT", "10"),
+    ],
+)  # fmt: skip
+def test_a_bad_variable_is_refused_by_name(tmp_path: Path, variable: str, value: str):
+    with pytest.raises(BadSettings, match=f"(?i){variable}"):
+        Settings.load(environ={f"RECOLLECT_{variable}": value}, directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("threads = ", "TOML"), ("no_such_option = 1", "no_such_option"), ('threads = "2"', "threads"),
+        ("threads = true", "threads"), ("threads = 1.5", "threads"), ("store = 5", "store"), ("tiers = 5", "tiers"),
+        ("[tiers]\nepisodic = 5", "tiers"), ("[tiers.dreams]\nmax_items = 5", "dreams"),
+        ("[tiers.episodic]\nsize = 5", "size"), ("[tiers.episodic]\nttl_seconds = 0", "ttl_seconds"),
+        ('[tiers.episodic]\nmax_items = "5"', "max_items"), ('[tiers.episodic]\nname = "semantic"', "name"),
+        ("[tiers.checkpoints]\nmax_items = 5", "checkpoints"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_refused_by_name(tmp_path: Path, text: str, complaint: str):
+    with pytest.raises(BadSettings, match=complaint):
+        Settings.load(environ={}, directory=written(tmp_path, text))
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path):
+    (tmp_path / "recollect.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadSettings, match=r"recollect\.toml"):
+        Settings.load(environ={}, directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given", [{"threads": "2"}, {"min_relevance": "x"}, {"store": 5}, {"tiers": (1,)}, {"tiers": []}, {"readers": True}]
+)
+def test_bad_arguments_are_refused(given: dict[str, Any]):
+    with pytest.raises(BadSettings):
+        Settings(**given)
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones(tmp_path: Path):
+    with pytest.raises(BadSettings, match=r"stroe.*store"):
+        Settings.load(environ={}, directory=tmp_path, stroe="x.db")
+
+
+def test_a_tier_is_changed_in_part(tmp_path: Path):
+    text = "[tiers.episodic]\nttl_seconds = 60\n[tiers.working]\nmax_items = 5\n"
+    loaded = Settings.load(environ={}, directory=written(tmp_path, text))
+    assert loaded.tier("episodic") == MemoryTier("episodic", "default", 1000, 60, "recency")
+    assert loaded.tier("working").max_items == 5
+    assert loaded.tier("semantic") == TIERS[2]
+
+
+def test_the_tiers_are_the_ones_promised():
+    limits = {tier.name: (tier.max_items, tier.ttl_seconds) for tier in Settings().tiers}
+    assert limits == {
+        "working": (20, None),
+        "episodic": (1000, 86_400),
+        "semantic": (None, None),
+        "procedural": (None, None),
+    }
+    with pytest.raises(BadSettings, match="semantic"):
+        Settings().tier("dreams")
+
+
+def test_options_stay_few_and_say_why():
+    from dataclasses import fields
+
+    assert len(fields(Settings)) <= 30
+    assert all(option.metadata["why"] for option in fields(Settings))
