@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from recollect import AgentMemory
 from recollect.words.tokens import count_tokens
+from tests.embedders import HashEmbedder
 
 FACTS = (
     "Ada prefers metric units in every report.",
@@ -154,3 +157,49 @@ async def test_importance_does_not_bury_the_answer(real: AgentMemory, importance
         {"content": fact, "importance": 1.0 - importance} for fact in FACTS if "6432" not in fact
     )
     assert await best(real, "Which port is the staging database on?") == FACTS[1]
+
+
+async def test_a_relevance_that_was_shown_can_be_asked_for(memory: AgentMemory):
+    await memory.semantic.add_many([{"content": fact} for fact in FACTS])
+    for hit in await memory.semantic.search("daughter school", 5, min_relevance=0.0):
+        shown = await memory.semantic.search("daughter school", 5, min_relevance=hit.relevance)
+        assert hit.item.id in {one.item.id for one in shown}
+
+
+async def test_an_exact_match_comes_first_whatever_the_embedder_is_worth(memory: AgentMemory):
+    await memory.semantic.add_many([{"content": f"fact about topic{n}"} for n in range(300)])
+    for n in (0, 7, 123):
+        assert await best(memory, f"fact about topic{n}", mode="dense", min_relevance=0.0) == f"fact about topic{n}"
+
+
+async def test_words_are_found_while_the_embedder_is_down(opener, place: str):
+    embedder = FailingLater()
+    memory = await opener(user="ada", embedder=embedder)
+    await memory.remember("The staging database listens on port 6432.")
+    embedder.down = True
+    hits = await memory.semantic.search("staging port", mode="text")
+    assert [hit.item.content for hit in hits] == ["The staging database listens on port 6432."]
+
+
+async def test_a_fact_that_was_true_then_is_found_however_late_it_was_told(memory: AgentMemory):
+    then = datetime(2012, 6, 1, tzinfo=UTC)
+    await memory.remember(
+        "Ada lived in Lisbon.",
+        valid_from=datetime(2010, 1, 1, tzinfo=UTC),
+        valid_to=datetime(2015, 1, 1, tzinfo=UTC),
+    )
+    await memory.remember("Ada plays the cello.")
+    assert await best(memory, "where did Ada live, in Lisbon?", as_of=then) == "Ada lived in Lisbon."
+    assert await best(memory, "does Ada play the cello?", as_of=then) is None
+    assert await best(memory, "where did Ada live, in Lisbon?") is None
+
+
+class FailingLater(HashEmbedder):
+    """Works until it is told not to."""
+
+    down = False
+
+    def embed_batch(self, texts):
+        if self.down:
+            raise RuntimeError("no answer")
+        return super().embed_batch(texts)
