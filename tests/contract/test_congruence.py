@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import RecollectError
-from recollect.stores.base import Found
+from recollect.stores.evidence import Ask, Found
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.ops import Append, Clear, Delete, DropTask, Entry, Journal, Model, Put, Save, SetStatus, Touch
 from recollect.stores.sqlite import SqliteStore
@@ -192,6 +192,7 @@ questions = st.one_of(
     st.tuples(st.just("find"), wheres, limits),
     st.tuples(st.just("nearest"), wheres, queries, limits),
     st.tuples(st.just("matching"), wheres, words, limits),
+    st.tuples(st.just("gather"), wheres, queries, words, limits),
     st.tuples(st.just("around"), wheres, places, st.integers(0, 2)),
     st.tuples(st.just("last_turns"), spaces, st.sampled_from("xyz"), limits),
     st.tuples(st.just("log"), logs, limits, st.integers(0, 4)),
@@ -256,6 +257,15 @@ async def _ask(store: SqliteStore | InMemoryStore, method: str, asked: list[Any]
         case "matching", [where, terms, limit]:
             found = await store.matching(where, terms, limit=limit)
             return found if not found.found else list(found.found)
+        case "gather", [where, query, terms, limit]:
+            ask = Ask(where, query, tuple(terms), limit, reach=1)
+            found = await store.gather(ask, lambda evidence, fetch: evidence)
+            return (
+                found.briefs,
+                np.nan_to_num(found.cosines, nan=-2.0).round(3).tolist(),
+                found.parts.round(6).tolist(),
+                found.weights.round(6).tolist(),
+            )
         case "around", [where, near, reach]:
             return await store.around(where, near, reach=reach)
         case "last_turns", [space, session, limit]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import BadVector, EmbedderFailed, RecollectError
+from recollect.errors import BadVector, EmbedderFailed, RecollectError, StoreClosed
 
 Matrix = NDArray[np.float32]
 
@@ -43,6 +43,7 @@ class Embedding:
         self._cache = _Cache(cache)
         # One thread: a local model uses every core by itself, and two batches at once would only fight for them.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recollect-embedder")
+        self._closed = False
         self.changing = asyncio.Lock()
         """Held while a store and this change from one model to another."""
 
@@ -81,9 +82,12 @@ class Embedding:
             return
 
     def close(self) -> None:
+        self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _ask(self, embedder: Embedder, texts: Sequence[str]) -> Any:
+        if self._closed:
+            raise StoreClosed("this memory was closed; open it again")
         try:
             async with asyncio.timeout(self._timeout):
                 return await called(embedder.embed_batch, texts, self._thread)

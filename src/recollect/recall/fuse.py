@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import from_micros
-from recollect.recall.gather import Evidence
 from recollect.recall.plan import Plan
 from recollect.recall.times import closeness
 from recollect.stores.bm25 import K1
+from recollect.stores.evidence import Evidence
 
 Column = NDArray[np.float64]
 

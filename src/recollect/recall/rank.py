@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import to_micros
-from recollect.recall.gather import Evidence
+from recollect.stores.evidence import Evidence
 
 _DAY = 86_400 * 1_000_000
 

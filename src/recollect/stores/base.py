@@ -2,60 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.stores.evidence import Ask, Brief, Evidence, Fetch, Found, Matches
 from recollect.stores.ops import Entry, Model, StepStatus, TaskStatus, Write
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
 
 Vector = NDArray[np.float32]
-
-
-class Brief(NamedTuple):
-    """What ranking has to know of an item, without its text."""
-
-    id: str
-    session: str | None
-    position: float | None
-    speaker: str | None
-    created_at: int
-    importance: float
-    trust: float
-    source: str
-    length: int
-    passages: int
-
-
-class Found(NamedTuple):
-    """An item and its score; `parts` has one number for each term that was asked for."""
-
-    brief: Brief
-    score: float
-    parts: tuple[float, ...] = ()
-
-
-# Scores are told apart to the sixth decimal: what lies beyond is the noise of summing in another order.
-SCORE_STEPS = 1e6
-
-
-def in_order(found: Sequence[Found], limit: int) -> list[Found]:
-    """The order that every store answers in: best first, and by id where scores are equal."""
-    return sorted(found, key=lambda one: (-round(one.score * SCORE_STEPS), one.brief.id))[:limit]
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """The items that share words with a query, and the weight that each of its terms has in this space."""
-
-    found: tuple[Found, ...] = ()
-    weights: tuple[float, ...] = ()
-    items: int = 0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +121,14 @@ class Records(Store, Protocol):
 
     async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
         """Turns up to `reach` places before or after the given (session, position) places, those included."""
+
+    async def gather(self, ask: Ask, judge: Callable[[Evidence, Fetch], T]) -> T:
+        """What `judge` makes of what `nearest` and `matching` find, with the turns around it, all at one moment.
+
+        Every candidate has its exact cosine and what every term says for it, however it came to be one. The judge
+        is a pure function: it may be called in another thread, so that ranking never holds up the event loop.
+        `EmbeddingModelMismatch` when the vectors are of another model than the asked vector's.
+        """
 
     async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
         """The turns with the highest positions of a session, highest first."""

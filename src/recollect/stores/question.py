@@ -20,4 +20,7 @@ class Question:
     n: int
     min_relevance: float
     now: datetime
+    """When the question is asked, or the moment it is asked about."""
+    asked_at: datetime
+    """When the access is counted."""
     mode: Mode = "hybrid"

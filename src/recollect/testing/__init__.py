@@ -14,6 +14,7 @@ import pytest
 pytest.register_assert_rewrite(
     "recollect.testing.durable",
     "recollect.testing.filters",
+    "recollect.testing.gathering",
     "recollect.testing.items",
     "recollect.testing.log",
     "recollect.testing.models",
@@ -25,6 +26,7 @@ pytest.register_assert_rewrite(
 from recollect.testing.clock import ManualClock  # noqa: E402
 from recollect.testing.durable import DurableContract  # noqa: E402
 from recollect.testing.filters import FiltersContract  # noqa: E402
+from recollect.testing.gathering import GatheringContract  # noqa: E402
 from recollect.testing.items import ItemsContract  # noqa: E402
 from recollect.testing.log import LogContract  # noqa: E402
 from recollect.testing.models import ModelsContract  # noqa: E402
@@ -32,7 +34,7 @@ from recollect.testing.search import SearchContract  # noqa: E402
 from recollect.testing.tasks import TasksContract  # noqa: E402
 
 
-class RecordsContract(ItemsContract, FiltersContract, SearchContract, ModelsContract):
+class RecordsContract(ItemsContract, FiltersContract, SearchContract, GatheringContract, ModelsContract):
     """Everything that `Records` promises."""
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from recollect.stores.base import Found, Vector
+from recollect.stores.base import Vector
+from recollect.stores.evidence import Found
 from recollect.stores.ops import Append, Entry, Model, Put
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Scope, Turn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,9 +16,9 @@ from recollect.errors import BadInput, BadQuery, BadVector, Conflict, EmbeddingM
 from recollect.inference.base import Embedding
 from recollect.inference.offline import importance_of
 from recollect.settings import Settings
-from recollect.stores.admission import admitted, check_text, mismatch
+from recollect.stores.admission import admitted, check_text
 from recollect.stores.base import Records
-from recollect.stores.ops import Delete, Model, Put, Touch
+from recollect.stores.ops import Delete, Model, Put
 from recollect.stores.question import Mode, Question
 from recollect.stores.where import FIELDS, Condition, Where, parse_where
 from recollect.tiers import keyed
@@ -79,7 +80,21 @@ class SemanticMemory:
         All of them are checked before the first is written, so bad input stores nothing.
         """
         drafts = await self._place([self._draft(fact) for fact in facts_of(facts)])
-        return [item for together in _batches(drafts) for item in await self._keep(together)]
+        kept: list[MemoryItem] = []
+        ahead: asyncio.Task[list[MemoryItem]] | None = None
+        try:
+            for batch in _batches(drafts):
+                if batch.waits and ahead is not None:
+                    kept += await ahead
+                    ahead = None
+                # While one batch is being written, the next one is being embedded.
+                behind, ahead = ahead, asyncio.create_task(self._keep(batch.drafts))
+                if behind is not None:
+                    kept += await behind
+            return kept if ahead is None else kept + await ahead
+        finally:
+            if ahead is not None and not ahead.done():
+                await asyncio.wait([ahead])
 
     async def get(self, id: str) -> MemoryItem | None:
         found = await self._store.get(self.space, _name("an id", id))
@@ -106,7 +121,7 @@ class SemanticMemory:
             min_importance=_fraction("min_importance", min_importance),
             conditions=await self._conditions(where),
         )
-        hits = await self._found(
+        return await self._found(
             Question(
                 text=checked_query(query),
                 where=narrowed,
@@ -116,30 +131,20 @@ class SemanticMemory:
                 else _fraction("min_relevance", min_relevance),
                 mode=_mode(mode),
                 now=moment,
+                asked_at=now,
             )
         )
-        if hits:
-            await self._store.write(Touch(self.space, tuple(hit.item.id for hit in hits), now))
-        return hits
 
     async def _found(self, question: Question) -> list[Hit]:
         """The hits, found by the model that the store's vectors are of: it may be changed while we search."""
-        if question.mode == "text":
-            return await self._search(question)
         for _ in range(_TRIES):
             model = self._model()
             try:
-                hits, failure = await self._search(question), None
-            except BadVector as error:  # most likely of another length than those stored
-                hits, failure = [], error
-            bound = await self._store.model()
-            if bound in (None, model):
-                if failure is not None:
-                    raise failure
-                return hits
-            await self._embedding.settled()
-            if bound is not None and self._model() != bound:
-                raise mismatch(bound, self._model()) from failure
+                return await self._search(question)
+            except (EmbeddingModelMismatch, BadVector):
+                await self._embedding.settled()
+                if self._model() == model:
+                    raise
         raise Conflict("the store's embedding model is being changed all the time; try again")
 
     async def _conditions(self, where: Mapping[str, Any] | None) -> tuple[Condition, ...]:
@@ -264,7 +269,8 @@ class SemanticMemory:
         renewed = [_renewed(stored[id], *given) for id, given in by_id.items() if id in stored]
         puts += [Put(item=item) for item in renewed if item != stored[item.id]]
         await keyed.write(self._store, self.space, puts, [item for item, _ in by_id.values() if item.key is not None])
-        now_there = {item.id: item for item in await self._store.get(self.space, *by_id)}
+        changed = [id for id, (item, _) in by_id.items() if id in stored or item.key is not None]
+        now_there = {item.id: item for item in await self._store.get(self.space, *changed)}
         return [now_there.get(item.id, item) for item in items]
 
 
@@ -275,19 +281,29 @@ async def embedded(embedding: Embedding, items: Sequence[MemoryItem]) -> list[ND
     return np.split(rows, np.cumsum([len(some) for some in parts])[:-1]) if items else []
 
 
-def _batches(drafts: list[Draft]) -> Iterator[list[Draft]]:
-    """What is written together; two values of one key are not, since the later one has to supersede the earlier."""
-    batch: list[Draft] = []
-    keys: set[str] = set()
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is written together; `waits` when it has something in common with the batch before."""
+
+    drafts: list[Draft]
+    waits: bool
+
+
+def _batches(drafts: list[Draft]) -> Iterator[Batch]:
+    """Two values of one key are not written together, since the later one has to supersede the earlier."""
+    together: list[Draft] = []
+    named: set[str] = set()
+    before: set[str] = set()
     for draft in drafts:
-        if len(batch) == _WRITE_TOGETHER or draft.fact.key in keys:
-            yield batch
-            batch, keys = [], set()
-        batch.append(draft)
+        if len(together) == _WRITE_TOGETHER or (draft.fact.key is not None and f"key {draft.fact.key}" in named):
+            yield Batch(together, waits=not named.isdisjoint(before))
+            together, named, before = [], set(), named
+        together.append(draft)
+        named.add(draft.item.id)
         if draft.fact.key is not None:
-            keys.add(draft.fact.key)
-    if batch:
-        yield batch
+            named.add(f"key {draft.fact.key}")
+    if together:
+        yield Batch(together, waits=not named.isdisjoint(before))
 
 
 def _identity(fact: Fact, dialogue: Said) -> list[str]:

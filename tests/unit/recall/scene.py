@@ -11,10 +11,9 @@ import numpy as np
 from recollect.clock import to_micros
 from recollect.recall.calibrate import relevance
 from recollect.recall.fuse import Scored, fuse
-from recollect.recall.gather import Evidence
 from recollect.recall.plan import Plan, plan
-from recollect.stores.base import Brief
 from recollect.stores.bm25 import K1
+from recollect.stores.evidence import Brief, Evidence
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,6 +55,7 @@ def evidence_of(candidates: Sequence[Candidate]) -> Evidence:
         cosines=np.array([one.cosine for one in ordered], np.float64),
         parts=np.array([one.words for one in ordered], np.float64).reshape(len(ordered), 2).T * (K1 + 1.0),
         weights=np.ones(2),
+        speakers=frozenset(one.speaker for one in ordered if one.speaker is not None),
     )
 
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from recollect.clock import aware, to_micros
 from recollect.errors import BadVector, Conflict
 from recollect.stores.admission import mismatch
-from recollect.stores.base import Brief, Found, Matches, SpaceCount, Vector, in_order
+from recollect.stores.base import SpaceCount, Vector
 from recollect.stores.bm25 import Corpus, contribution, rarity
+from recollect.stores.evidence import Ask, Brief, Evidence, Found, Matches, in_order, laid_out
 from recollect.stores.in_memory.undo import Undo
 from recollect.stores.ops import Delete, Embed, Model, Put, RecordWrite, Touch
 from recollect.stores.vectors import packed
@@ -92,6 +93,27 @@ class Items:
             if any(parts := tuple(_part(corpus, kept, *pair) for pair in zip(terms, weights, strict=True)))
         ]
         return Matches(tuple(in_order(found, limit)), weights, len(everything))
+
+    def gather(self, ask: Ask) -> Evidence:
+        model = self.model()
+        if ask.vector is not None and model is not None and ask.model not in (None, model):
+            raise mismatch(model, ask.model)
+        speakers = self.speakers(ask.where.space)
+        near = [] if ask.vector is None else self.nearest(ask.where, ask.vector, ask.limit)
+        matches = self.matching(ask.where, ask.terms, ask.limit)
+        briefs = {found.brief.id: found.brief for found in (*near, *matches.found)}
+        turns = [(b.session, b.position) for b in briefs.values() if b.session is not None and b.position is not None]
+        briefs.update({brief.id: brief for brief in self.around(ask.where, turns, ask.reach)})
+        only = replace(ask.where, ids=frozenset(briefs))
+        near = [] if ask.vector is None else self.nearest(only, ask.vector, len(briefs))
+        matched = self.matching(only, ask.terms, len(briefs)).found
+        return laid_out(
+            briefs.values(),
+            {found.brief.id: found.score for found in near},
+            {found.brief.id: found.parts for found in matched},
+            matches.weights,
+            speakers,
+        )
 
     def around(self, where: Where, places: Sequence[tuple[str, float]], reach: int) -> list[Brief]:
         found = [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from recollect.clock import Clock, aware, system_clock
 from recollect.errors import StoreClosed, Unsupported
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
-from recollect.stores.base import Brief, Checkpoint, Found, Lease, Matches, SpaceCount, Step, Task, Vector
+from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
+from recollect.stores.evidence import Ask, Brief, Evidence, Fetch, Found, Matches
 from recollect.stores.in_memory.log import Entries
 from recollect.stores.in_memory.records import Items
 from recollect.stores.in_memory.tasks import TaskTable
@@ -34,6 +38,8 @@ from recollect.stores.ops import (
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
+
+T = TypeVar("T")
 
 
 class InMemoryStore:
@@ -82,6 +88,11 @@ class InMemoryStore:
 
     async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
         return self._items.matching(where, terms, count_of(limit))
+
+    async def gather(self, ask: Ask, judge: Callable[[Evidence, Fetch], T]) -> T:
+        await asyncio.sleep(0)  # every other store lets others run here, and a loop of searches must not starve them
+        evidence = self._items.gather(replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0]))
+        return judge(evidence, lambda ids: self._items.get(ask.where.space, ids))
 
     async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
         return self._items.around(where, places, reach)

@@ -135,6 +135,27 @@ class Scan:
             ids, exact = ids[best], rows[best]
         return _best_of_places(ids >> PART_BITS, exact.astype(np.float64) @ query.astype(np.float64))
 
+    def exact(
+        self, connection: apsw.Connection, query: NDArray[np.float32], places: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """The exact cosine of each place, by its best passage; NaN for a place without a vector."""
+        starts = np.searchsorted(self.ids, places << PART_BITS)
+        counts = np.searchsorted(self.ids, (places + 1) << PART_BITS) - starts
+        cosines = np.full(len(places), np.nan)
+        has = counts > 0
+        if not has.any():
+            return cosines
+        firsts = np.concatenate([[0], np.cumsum(counts[has])[:-1]])
+        at = np.repeat(starts[has] - firsts, counts[has]) + np.arange(int(counts.sum()))
+        rows = self.rows[at] if self.rows is not None else self._looked_up(connection, self.ids[at])
+        cosines[has] = np.maximum.reduceat(rows.astype(np.float64) @ query.astype(np.float64), firsts)
+        return cosines
+
+    def _looked_up(self, connection: apsw.Connection, ids: NDArray[np.int64]) -> NDArray[np.float16]:
+        found, rows = _look_up(connection, self.generation, ids)
+        order = np.argsort(found)
+        return rows[order[np.searchsorted(found[order], ids)]]
+
 
 def streamed(connection: apsw.Connection, state: State, query: NDArray[np.float32]) -> Scan:
     """The same look at a space that is larger than the cache: read from the file, twelve bytes a vector held."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -78,6 +79,12 @@ def item_values(item: MemoryItem, terms: str, length: int, passages: int | None)
     )
 
 
+@lru_cache(maxsize=1024)
+def _scope(tenant: str, user: str, agent: str, session: str | None) -> Scope:
+    """Scopes are checked when they are made, and the rows of one answer nearly always share theirs."""
+    return Scope(tenant, user, agent, session)
+
+
 def item_of(space: Space, row: tuple[Any, ...]) -> MemoryItem:
     session, position, speaker = row[15:18]
     return MemoryItem(
@@ -98,7 +105,7 @@ def item_of(space: Space, row: tuple[Any, ...]) -> MemoryItem:
         key=row[14],
         turn=None if session is None else Turn(session, position, speaker),
         derived_from=tuple(json.loads(row[18])) if row[18] != "[]" else (),
-        scope=Scope(space.tenant, row[19], row[20], row[21]),
+        scope=_scope(space.tenant, row[19], row[20], row[21]),
         tier=space.tier,
     )
 

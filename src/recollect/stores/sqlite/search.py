@@ -5,20 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import to_micros
-from recollect.stores.base import SCORE_STEPS, Brief, Found, Matches, SpaceCount, Vector, in_order
+from recollect.stores.base import SpaceCount, Vector
 from recollect.stores.bm25 import Corpus, contribution, rarity
+from recollect.stores.evidence import SCORE_STEPS, Brief, Found, Matches, in_order
 from recollect.stores.ops import Model
 from recollect.stores.sqlite import generations, words
 from recollect.stores.sqlite.cache import Cache, State
 from recollect.stores.sqlite.filters import LIVE, clauses
 from recollect.stores.sqlite.lengths import Lengths
-from recollect.stores.sqlite.matrix import Allowed, Matrix, bytes_needed, streamed
+from recollect.stores.sqlite.matrix import Allowed, Matrix, Scan, bytes_needed, streamed
 from recollect.stores.sqlite.rows import BRIEF, ITEM, item_of, moment, space_id
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
@@ -41,6 +43,23 @@ _AROUND = f"""
     from records
     where space = ?1 and session = ?2 and position between ?3 and ?4 and
 """  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Postings:
+    """Items by place, ascending, with what each term says for each of them."""
+
+    places: NDArray[np.int64]
+    parts: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    def only(self, allowed: Allowed) -> Postings:
+        """Those that a filter lets through; the weights are of the whole space all the same."""
+        if not allowed.narrows:
+            return self
+        mask = allowed.mask(self.places)
+        return Postings(self.places[mask], self.parts[mask], self.scores[mask], self.weights)
 
 
 class Search:
@@ -71,34 +90,38 @@ class Search:
         state = State.read(connection, where.space)
         if state is None or state.items == 0 or limit == 0:
             return []
-        if bytes_needed(state, len(vector)) > self.matrices.budget:
-            scan = streamed(connection, state, vector)
-        else:
-            scan = self.matrices.fresh(connection, state, Matrix.view).scan(vector)
-        places, scores = scan.best(connection, vector, _allowed(connection, state, where), limit)
+        scan = self.scan(connection, state, vector)
+        places, scores = scan.best(connection, vector, allowed_places(connection, state, where), limit)
         return _found(connection, state, places, scores, None, limit)
+
+    def scan(self, connection: apsw.Connection, state: State, vector: Vector) -> Scan:
+        """A first look at all of a space's vectors, in memory when they fit there."""
+        if bytes_needed(state, len(vector)) > self.matrices.budget:
+            return streamed(connection, state, vector)
+        return self.matrices.fresh(connection, state, Matrix.view).scan(vector)
 
     def matching(self, connection: apsw.Connection, where: Where, terms: Sequence[str], limit: int) -> Matches:
         state = State.read(connection, where.space)
         if state is None or state.items == 0:
             return Matches(weights=(0.0,) * len(terms))
+        postings = self.postings(connection, state, terms)
+        shown = postings.only(allowed_places(connection, state, where))
+        found = _found(connection, state, shown.places, shown.scores, shown.parts, limit)
+        return Matches(tuple(found), tuple(postings.weights.tolist()), state.items)
+
+    def postings(self, connection: apsw.Connection, state: State, terms: Sequence[str]) -> Postings:
+        """Every item of a space that has one of the terms, with what each of them says for it."""
         corpus = Corpus(state.items, state.words / state.items)
-        lengths = self.lengths.fresh(connection, state, Lengths.view)
-        postings = [words.holders(connection, state.id, term) for term in terms]
-        weights = tuple(rarity(corpus, len(places)) for places, _ in postings)
-        every = np.unique(np.concatenate([places for places, _ in postings]) if postings else np.empty(0, np.int64))
+        holders = [words.holders(connection, state.id, term) for term in terms]
+        weights = np.array([rarity(corpus, len(places)) for places, _ in holders], np.float64)
+        every = np.unique(np.concatenate([places for places, _ in holders]) if holders else np.empty(0, np.int64))
         parts = np.zeros((len(every), len(terms)))
-        size = lengths.of(every)
-        for column, ((places, counts), weight) in enumerate(zip(postings, weights, strict=True)):
-            rows = np.searchsorted(every, places)
-            parts[rows, column] = contribution(corpus, counts, size[rows], weight)
-        allowed = _allowed(connection, state, where)
-        if allowed.narrows:
-            mask = allowed.mask(every)
-            every, parts = every[mask], parts[mask]
-        scores = parts.sum(axis=1)
-        found = _found(connection, state, every, scores, parts, limit)
-        return Matches(tuple(found), weights, state.items)
+        if len(every):
+            size = self.lengths.fresh(connection, state, Lengths.view).of(every)
+            for column, ((places, counts), weight) in enumerate(zip(holders, weights.tolist(), strict=True)):
+                rows = np.searchsorted(every, places)
+                parts[rows, column] = contribution(corpus, counts, size[rows], weight)
+        return Postings(every, parts, parts.sum(axis=1), weights)
 
     def around(
         self, connection: apsw.Connection, where: Where, places: Sequence[tuple[str, float]], reach: int
@@ -107,7 +130,7 @@ class Search:
         sql, values = clauses(where)
         sql = f"{_AROUND} {sql} order by position, id"
         briefs: dict[str, Brief] = {}
-        for session, low, high in _spans(places, reach):
+        for session, low, high in spans(places, reach):
             for row in connection.execute(sql, (space, session, low, high, *values)):
                 briefs[row[0]] = Brief._make(row)
         return list(briefs.values())
@@ -155,7 +178,7 @@ class Search:
         return tables.model if tables else None
 
 
-def _spans(places: Sequence[tuple[str, float]], reach: int) -> list[tuple[str, float, float]]:
+def spans(places: Sequence[tuple[str, float]], reach: int) -> list[tuple[str, float, float]]:
     """Ranges of positions that cover the places and their neighbours, so that runs of turns are read once."""
     spans: list[tuple[str, float, float]] = []
     for session, position in sorted(set(places)):
@@ -167,7 +190,7 @@ def _spans(places: Sequence[tuple[str, float]], reach: int) -> list[tuple[str, f
     return spans
 
 
-def _allowed(connection: apsw.Connection, state: State, where: Where) -> Allowed:
+def allowed_places(connection: apsw.Connection, state: State, where: Where) -> Allowed:
     """The places a filter lets through. Without a real filter only the few items with bounds need a look."""
     if not where.is_narrow and where.known_at is None:
         if where.live_at is None:
@@ -190,9 +213,8 @@ def _found(
 ) -> list[Found]:
     if limit == 0 or not len(places):
         return []
-    kept = _leaders(connection, state, places, scores, limit)
-    rows = connection.execute(_BRIEFS, (str(places[kept].tolist()),))
-    briefs = {row[0]: Brief._make(row[1:]) for row in rows}
+    kept = leaders(connection, state, places, scores, limit)
+    briefs = briefs_at(connection, places[kept])
     found = [
         Found(briefs[place], float(scores[at]), () if parts is None else tuple(parts[at].tolist()))
         for at, place in zip(kept.tolist(), places[kept].tolist(), strict=True)
@@ -201,7 +223,12 @@ def _found(
     return in_order(found, limit)
 
 
-def _leaders(
+def briefs_at(connection: apsw.Connection, places: NDArray[np.int64]) -> dict[int, Brief]:
+    rows = connection.execute(_BRIEFS, (str(places.tolist()),))
+    return {row[0]: Brief._make(row[1:]) for row in rows}
+
+
+def leaders(
     connection: apsw.Connection, state: State, places: NDArray[np.int64], scores: NDArray[np.float64], limit: int
 ) -> NDArray[np.intp]:
     """Where the best stand, with all that tie with the last of them, since their ids have to decide."""

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
+
+import apsw
 
 from recollect.clock import Clock, system_clock
 from recollect.errors import StoreUnavailable
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
-from recollect.stores.base import Brief, Checkpoint, Found, Lease, Matches, SpaceCount, Step, Task, Vector
+from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
+from recollect.stores.evidence import Ask, Brief, Evidence, Fetch, Found, Matches
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, TaskStatus, Write, is_durable
 from recollect.stores.sqlite import generations, logs, tasks
 from recollect.stores.sqlite.backup import copy
 from recollect.stores.sqlite.batch import apply
 from recollect.stores.sqlite.connection import open_connection
+from recollect.stores.sqlite.gather import gather
 from recollect.stores.sqlite.integrity import faults
 from recollect.stores.sqlite.migrations import migrate
 from recollect.stores.sqlite.readers import Readers
@@ -29,6 +34,8 @@ from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
 
 _CHECKED_AT_ONCE = 64
+
+T = TypeVar("T")
 
 
 class SqliteStore:
@@ -101,6 +108,15 @@ class SqliteStore:
         return await self._readers.ask(
             lambda connection: self._search.matching(connection, where, terms, count_of(limit))
         )
+
+    async def gather(self, ask: Ask, judge: Callable[[Evidence, Fetch], T]) -> T:
+        checked = replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0])
+
+        def answer(connection: apsw.Connection) -> T:
+            evidence = gather(self._search, connection, checked)
+            return judge(evidence, lambda ids: self._search.get(connection, ask.where.space, ids))
+
+        return await self._readers.ask(answer)
 
     async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
         return await self._readers.ask(lambda connection: self._search.around(connection, where, places, reach))
