@@ -259,12 +259,12 @@ async def _ask(store: SqliteStore | InMemoryStore, method: str, asked: list[Any]
             return found if not found.found else list(found.found)
         case "gather", [where, query, terms, limit]:
             ask = Ask(where, query, tuple(terms), limit, reach=1)
-            found = await store.gather(ask, lambda evidence, fetch: evidence)
+            gathered = await store.gather(ask, lambda evidence, fetch: evidence)
             return (
-                found.briefs,
-                np.nan_to_num(found.cosines, nan=-2.0).round(3).tolist(),
-                found.parts.round(6).tolist(),
-                found.weights.round(6).tolist(),
+                gathered.briefs,
+                np.nan_to_num(gathered.cosines, nan=-2.0).round(3).tolist(),
+                gathered.parts.round(6).tolist(),
+                gathered.weights.round(6).tolist(),
             )
         case "around", [where, near, reach]:
             return await store.around(where, near, reach=reach)

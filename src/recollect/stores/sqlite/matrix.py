@@ -258,8 +258,8 @@ def _passages(ids: NDArray[np.int64]) -> int:
 
 def _highest(scores: NDArray[np.float32], count: int, doubt: float) -> NDArray[np.intp]:
     """The `count` highest, and all that come within `doubt` of the last of them."""
-    if count >= len(scores):
-        return np.arange(len(scores))
+    if count == 0 or count >= len(scores):
+        return np.arange(min(count, len(scores)))
     last = -np.partition(-scores, count - 1)[count - 1]
     return np.flatnonzero(scores >= last - doubt)
 

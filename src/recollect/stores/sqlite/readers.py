@@ -54,6 +54,20 @@ class Readers:
             finally:
                 # Not a commit, which may fail on a damaged file: there is nothing to keep.
                 connection.execute("rollback")
+                self._check_ended(connection)
+
+    def _check_ended(self, connection: apsw.Connection) -> None:
+        """Give up a connection that still stands at its old moment.
+
+        A question that failed half-way through a statement leaves it open for as long as somebody keeps the
+        exception, and every later question on this connection would be answered from the past.
+        """
+        if connection.txn_state() == apsw.SQLITE_TXN_NONE:
+            return
+        self._own.connection = None
+        with self._gate:
+            self._connections.remove(connection)
+        connection.close(True)
 
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._own, "connection", None)

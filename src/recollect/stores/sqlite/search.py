@@ -232,6 +232,8 @@ def leaders(
     connection: apsw.Connection, state: State, places: NDArray[np.int64], scores: NDArray[np.float64], limit: int
 ) -> NDArray[np.intp]:
     """Where the best stand, with all that tie with the last of them, since their ids have to decide."""
+    if limit == 0:
+        return np.empty(0, np.intp)
     if len(scores) <= limit:
         return np.arange(len(scores))
     steps = np.rint(scores * SCORE_STEPS)
