@@ -43,6 +43,7 @@ docs: setup  ## regenerate what is generated, then run every block in the README
 bench: .venv-bench/.installed setup  ## quality and speed beside the peers, in an environment of their own
 	.venv-bench/bin/python benchmarks/retrieval.py
 	.venv-bench/bin/python benchmarks/engine.py
+	.venv-bench/bin/python benchmarks/processes.py
 
 demo: setup  ## a first scene: remembered in one process, recalled by meaning in another
 	$(BIN)/recollect demo
@@ -53,11 +54,9 @@ fix: .venv/.installed  ## format, repair what can be repaired, refresh what is g
 	$(BIN)/python scripts/map.py
 	$(BIN)/python scripts/reference.py
 
-soak: setup  ## look for rare faults: ten rounds, with many more random inputs each
-	for round in 1 2 3 4 5 6 7 8 9 10; do \
-		$(PYTEST) -q $(PARALLEL) --hypothesis-profile=soak tests/contract || exit 1; \
-		$(PYTEST) -q --hypothesis-profile=soak tests/crash || exit 1; \
-	done
+soak: setup  ## the tests that look for rare faults, at length: a minute of eight processes, 200 kills, 2,000 scripts
+	RECOLLECT_SOAK_SECONDS=60 RECOLLECT_KILLS=200 $(PYTEST) -s tests/crash
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=soak tests/contract
 
 lock:  ## choose new versions of all packages (needs uv)
 	$(LOCK) --output-file requirements.lock > /dev/null

@@ -42,17 +42,19 @@ class Stats:
 class AgentMemory:
     """Memory for one scope. `await AgentMemory.open(...)`, or use it with `async with`."""
 
-    def __init__(self, stores: Stores, embedding: Embedding, scope: Scope, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, stores: Stores, embedding: Embedding, recall: Recall, scope: Scope, settings: Settings, clock: Clock
+    ) -> None:
         self._stores = stores
         self._embedding = embedding
+        self._recall = recall
         self._settings = settings
         self._clock = clock
         self.scope = scope
-        self._recall = Recall(stores.records("semantic"), embedding, settings)
         self.semantic = SemanticMemory(
             stores.records("semantic"),
             embedding,
-            self._recall.search,
+            recall.search,
             scope=scope,
             settings=settings,
             clock=clock,
@@ -89,7 +91,7 @@ class AgentMemory:
         """The same stores under another scope; closing either closes both."""
         changed = {"tenant": tenant, "user": user, "agent": agent, "session": session}
         scope = replace(self.scope, **{part: name for part, name in changed.items() if name is not None})
-        return AgentMemory(self._stores, self._embedding, scope, self._settings, self._clock)
+        return AgentMemory(self._stores, self._embedding, self._recall, scope, self._settings, self._clock)
 
     async def remember(self, content: str, **options: Unpack[FactOptions]) -> MemoryItem:
         """Keep a fact; the same content in the same scope is the same item. A `key` supersedes its older value."""
@@ -265,4 +267,5 @@ async def _open(
     except BaseException:
         await stores.close()
         raise
-    return AgentMemory(stores, embedding, scope, options, now)
+    recall = Recall(stores.records("semantic"), embedding, options)
+    return AgentMemory(stores, embedding, recall, scope, options, now)

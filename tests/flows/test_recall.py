@@ -181,6 +181,12 @@ async def test_words_are_found_while_the_embedder_is_down(opener, place: str):
     assert [hit.item.content for hit in hits] == ["The staging database listens on port 6432."]
 
 
+async def test_half_of_the_words_are_enough_where_only_words_are_asked_for(memory: AgentMemory):
+    await memory.semantic.add_many([{"content": fact} for fact in FACTS])
+    assert await best(memory, "staging port number", mode="text") == "The staging database listens on port 6432."
+    assert await best(memory, "staging photographs of Venice", mode="text") is None
+
+
 async def test_a_fact_that_was_true_then_is_found_however_late_it_was_told(memory: AgentMemory):
     then = datetime(2012, 6, 1, tzinfo=UTC)
     await memory.remember(

@@ -68,18 +68,18 @@ async def calibrated(embedding: Embedding) -> Calibration:
     return Calibration(noise, signal if signal > noise + 0.05 else noise + 1.0)
 
 
-def relevance(scored: Scored, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool = False) -> NDArray[np.float64]:
     """How far each candidate is about the question at all, from 0 to 1.
 
     An item's evidence is its meaning (or most of its neighbour's) joined, as independent signs, with the square of
     the share of the question's words that it covers. No item counts for more than the best one does, nor for more
     than 1.6 times its own: a question that nothing answers well is off topic as a whole, and one that something
-    answers well lends credit to the rest.
+    answers well lends credit to the rest. Where only words were asked for, they have to carry it alone.
     """
     if not len(scored.total):
         return scored.total
     mass = float(weights.sum())
     covered = weights @ (scored.words > 0.0) / mass if mass > 0.0 else np.zeros(len(scored.total))
     meaning = np.minimum(np.maximum(scored.meaning, _NEIGHBOUR * scored.beside), 1.0)
-    own = 1.0 - (1.0 - meaning) * (1.0 - _COVERED * covered**2)
+    own = 1.0 - (1.0 - meaning) * (1.0 - (1.0 if words_alone else _COVERED) * covered**2)
     return np.asarray(np.minimum(own.max(), np.minimum(_LENT * own, 1.0)) ** _SHAPE)

@@ -99,7 +99,7 @@ class Judge:
             return evidence.speakers
         scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
-        worth = np.round(relevance(scored, evidence.weights), 4)
+        worth = np.round(relevance(scored, evidence.weights, words_alone=self.question.mode == "text"), 4)
         n = self.question.n
         ranked, scores = self._ranked(scored, evidence, worth)
         if self.asked.pairs:
