@@ -44,7 +44,7 @@ class Recall:
         hits = await self._hits(question) if question.n else []
         if hits:
             ids = tuple(hit.item.id for hit in hits)
-            await self._store.write(Touch(question.where.space, ids, question.asked_at))
+            self._store.touch(Touch(question.where.space, ids, question.asked_at))
         return hits
 
     async def _hits(self, question: Question) -> list[Hit]:
@@ -123,7 +123,9 @@ class Judge:
     def _ranked(
         self, scored: Scored, evidence: Evidence, worth: NDArray[np.float64]
     ) -> tuple[list[int], NDArray[np.float64]]:
-        scores = nudged(scored.total, evidence, self.question.now)
+        # Asked by meaning alone, or by words alone, nothing else has a say in the order.
+        by_all = self.question.mode == "hybrid"
+        scores = nudged(scored.total, evidence, self.question.now) if by_all else scored.total
         return [at for at in order(scores, evidence) if worth[at] >= self.question.min_relevance], scores
 
     def _phrases(self, evidence: Evidence, ranked: list[int], items: dict[str, MemoryItem]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.evidence import Ask, Brief, Evidence, Fetch, Found, Matches
-from recollect.stores.ops import Entry, Model, StepStatus, TaskStatus, Write
+from recollect.stores.ops import Entry, Model, StepStatus, TaskStatus, Touch, Write
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
 
@@ -128,6 +128,12 @@ class Records(Store, Protocol):
         Every candidate has its exact cosine and what every term says for it, however it came to be one. The judge
         is a pure function: it may be called in another thread, so that ranking never holds up the event loop.
         `EmbeddingModelMismatch` when the vectors are of another model than the asked vector's.
+        """
+
+    def touch(self, touch: Touch) -> None:
+        """Count an access, without waiting for it: whoever asks this store later sees it.
+
+        It is in nobody's way: where it cannot be written, on a full disk say, it is given up.
         """
 
     async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:

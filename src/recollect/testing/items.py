@@ -144,6 +144,13 @@ class ItemsContract:
         assert (b.version, b.access_count, b.last_accessed) == (1, 0, None)
         await store.write(Put(item=a, expect=1))
 
+    async def test_an_access_that_nobody_waited_for_is_seen_by_whoever_asks_next(self, store: Records) -> None:
+        await store.write(put("a"))
+        for round in range(1, 20):
+            store.touch(Touch(SPACE, ("a",), START))
+            assert (await store.get(SPACE, "a"))[0].access_count == round
+            assert (await store.find(EVERYTHING))[0].access_count == round
+
     async def test_a_delete_leaves_nothing_to_be_found(self, store: Records) -> None:
         await store.write(
             turn("a", "s", 1, vector=[1, 0, 0, 0], terms="apple", key="k"),

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from recollect.errors import BadInput, Conflict, RecollectError, StoreClosed, StoreFull, StoreUnavailable
-from recollect.stores.ops import Delete, Model, Put, Save
+from recollect.stores.ops import Delete, Model, Put, Save, Touch
 from recollect.stores.sqlite import SqliteStore, matrix
 from recollect.stores.where import Where
-from recollect.testing.samples import EVERYTHING, LOG, SPACE, TASKS, append, ids, item, put, vector
+from recollect.testing.samples import EVERYTHING, LOG, SPACE, START, TASKS, append, ids, item, put, vector
 from recollect.values import Scope
 
 WIDE = Model("wide", 64, "f")
@@ -302,6 +302,16 @@ async def test_a_full_disk_is_told_and_reads_go_on(store: SqliteStore):
     assert await store.check() == []
     await allow(10_000)
     await store.write(put("large", content="x" * 1_000_000))
+
+
+async def test_an_access_that_cannot_be_counted_is_in_nobodys_way(store: SqliteStore):
+    await store.write(put("a"))
+    store._writer._connection.execute("pragma query_only = on")
+    store.touch(Touch(SPACE, ("a",), START))
+    assert [item.access_count for item in await store.get(SPACE, "a")] == [0]
+    store._writer._connection.execute("pragma query_only = off")
+    store.touch(Touch(SPACE, ("a",), START))
+    assert [item.access_count for item in await store.get(SPACE, "a")] == [1]
 
 
 async def test_what_was_queued_before_the_end_is_written(tmp_path: Path):

@@ -83,6 +83,9 @@ class InMemoryStore:
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
         return self._items.find(where, count_of(limit), after)
 
+    def touch(self, touch: Touch) -> None:
+        self._items.apply(touch, Undo())
+
     async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
         return self._items.nearest(where, normalised(vector)[0], count_of(limit))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from recollect.stores.admission import admitted, check_claim, check_ttl, count_o
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.evidence import Ask, Brief, Evidence, Fetch, Found, Matches
 from recollect.stores.leases import Claim
-from recollect.stores.ops import Entry, Model, TaskStatus, Write, is_durable
+from recollect.stores.ops import Entry, Model, TaskStatus, Touch, Write, is_durable
 from recollect.stores.sqlite import generations, logs, tasks
 from recollect.stores.sqlite.backup import copy
 from recollect.stores.sqlite.batch import apply
@@ -47,6 +48,7 @@ class SqliteStore:
         self._readers = readers
         self._search = Search(cache_bytes)
         self._clock = clock
+        self._touching: Future[object] | None = None
 
     @classmethod
     def open(
@@ -93,10 +95,23 @@ class SqliteStore:
     # Records
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        await self._touched()
         return await self._readers.ask(lambda connection: self._search.get(connection, space, ids))
 
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
+        await self._touched()
         return await self._readers.ask(lambda connection: self._search.find(connection, where, count_of(limit), after))
+
+    def touch(self, touch: Touch) -> None:
+        now = self._clock()
+        self._touching = self._writer.queue(lambda connection: apply(connection, [touch], now), durable=False)
+
+    async def _touched(self) -> None:
+        """Wait for accesses that are still being counted: they are made in order, so the last one stands for all."""
+        if self._touching is not None and not self._touching.done():
+            waiting = asyncio.wrap_future(self._touching)
+            await asyncio.wait([waiting])
+            waiting.exception()  # looked at, and given up: a count is not worth failing a question for
 
     async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
         query = normalised(vector)[0]

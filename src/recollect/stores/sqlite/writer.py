@@ -43,14 +43,18 @@ class Writer:
         self._thread.start()
 
     async def submit(self, change: Change, *, durable: bool) -> object:
+        # Shielded: once a change is queued it will happen, so a caller who gives up must not half-cancel it.
+        return await asyncio.shield(asyncio.wrap_future(self.queue(change, durable=durable)))
+
+    def queue(self, change: Change, *, durable: bool) -> Future[object]:
+        """Leave a change to be made; the future says when it was, or why not."""
         job = _Job(change, durable)
         job.done.set_running_or_notify_cancel()  # from here on nobody can call it off
         with self._gate:
             if self._closed:
                 raise StoreClosed(f"{self._path} was closed; open it again to write")
             self._jobs.put(job)
-        # Shielded: once a change is queued it will happen, so a caller who gives up must not half-cancel it.
-        return await asyncio.shield(asyncio.wrap_future(job.done))
+        return job.done
 
     def close(self) -> None:
         """Finish what is queued, then let the file go."""
