@@ -437,3 +437,11 @@ def as_somebody_else() -> Iterator[None]:
         yield
     finally:
         os.seteuid(0)
+
+
+@pytest.mark.parametrize("store", ["", "  ", ":memory:", "file:x.db?mode=ro", 5, b"x.db", {"semantic": ""}])
+async def test_a_store_that_can_only_be_a_mistake_is_refused(store: Any, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadSettings, match="path"):
+        await AgentMemory.open(store, embedder=HashEmbedder())
+    assert os.listdir(tmp_path) == []

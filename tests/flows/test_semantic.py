@@ -296,3 +296,29 @@ async def act(memory: AgentMemory, action: str, number: int, id: str) -> list[Me
             item = await memory.semantic.get(id)
             return [item] if item else []
     return []
+
+
+class TestToldLate:
+    async def test_a_value_told_late_takes_its_place_in_the_history(self, memory: AgentMemory, clock: ManualClock):
+        now = clock()
+        porto = await memory.remember("Ada lives in Porto.", key="city")
+        await memory.remember("Ada lived in Lisbon.", key="city", at=now - timedelta(days=2000))
+        assert (await memory.semantic.get(porto.id)).valid_to is None  # type: ignore[union-attr]
+        assert await asked(memory, None) == {"Ada lives in Porto."}
+        assert await asked(memory, now - timedelta(days=1000)) == {"Ada lived in Lisbon."}
+        await memory.remember("Ada lived in Faro.", key="city", at=now - timedelta(days=500))
+        assert await asked(memory, now - timedelta(days=1000)) == {"Ada lived in Lisbon."}
+        assert await asked(memory, now - timedelta(days=100)) == {"Ada lived in Faro."}
+        assert await asked(memory, None) == {"Ada lives in Porto."}
+
+    async def test_a_date_in_the_metadata_is_not_when_it_was_told(self, memory: AgentMemory, clock: ManualClock):
+        await memory.remember("The gateway is gw1.", key="vpn")
+        second = await memory.remember("The gateway is gw2.", key="vpn", metadata={"date": "2030-01-01"})
+        assert second.created_at == clock()
+        hits = await memory.semantic.search("Which gateway?", min_relevance=0.0)
+        assert [hit.item.content for hit in hits] == ["The gateway is gw2."]
+
+
+async def asked(memory: AgentMemory, as_of: datetime | None) -> set[str]:
+    hits = await memory.semantic.search("where does Ada live?", as_of=as_of, min_relevance=0.0)
+    return {hit.item.content for hit in hits}

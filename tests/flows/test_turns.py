@@ -8,6 +8,7 @@ import pytest
 
 from recollect import AgentMemory, BadInput
 from recollect.values import Turn
+from tests.flows.conftest import Opener
 
 LONG_ANSWER = (
     "Great question! Choosing a name for a new puppy is exciting. Popular names for dogs include Max, Luna, Bella, "
@@ -43,11 +44,35 @@ class TestPlace:
         )
         assert (await positions(memory, "s"))[-1] == ("turn next", 5.0)
 
-    async def test_a_turn_said_again_keeps_its_place(self, memory: AgentMemory):
-        first = await memory.semantic.add("turn a", session="s")
-        await memory.semantic.add("turn b", session="s")
-        again = await memory.semantic.add("turn a", session="s")
-        assert (again.id, again.turn) == (first.id, first.turn)
+    async def test_a_call_made_again_stores_nothing_twice(self, memory: AgentMemory):
+        talk = [{"content": text, "session": "s", "speaker": "Ada"} for text in ("tea?", "Yes.", "milk?", "Yes.")]
+        first = await memory.semantic.add_many(talk)
+        assert await memory.semantic.add_many(talk) == first
+        more = await memory.semantic.add_many([*talk, {"content": "Thanks.", "session": "s", "speaker": "Bo"}])
+        assert more[:4] == first
+        assert await positions(memory, "s") == [
+            ("tea?", 0.0), ("Yes.", 1.0), ("milk?", 2.0), ("Yes.", 3.0), ("Thanks.", 4.0)
+        ]  # fmt: skip
+
+    async def test_what_is_said_again_later_is_another_turn(self, memory: AgentMemory):
+        first = await memory.semantic.add("Yes.", session="s")
+        await memory.semantic.add("And milk?", session="s")
+        again = await memory.semantic.add("Yes.", session="s")
+        assert again.id != first.id
+        assert await positions(memory, "s") == [("Yes.", 0.0), ("And milk?", 1.0), ("Yes.", 2.0)]
+
+    async def test_a_key_is_not_taken_for_a_session(self, memory: AgentMemory):
+        turn = await memory.semantic.add("Standup is at nine.", session="s1")
+        fact = await memory.semantic.add("Standup is at nine.", key="s1")
+        assert turn.id != fact.id
+        assert [item.id for item in await memory.semantic.history("s1")] == [fact.id]
+
+    async def test_a_speaker_needs_a_session(self, memory: AgentMemory, opener: Opener):
+        with pytest.raises(BadInput, match="session"):
+            await memory.semantic.add("Hello.", speaker="Ada")
+        inside = await opener(user="eve", session="s7")
+        said = await inside.semantic.add("Hello.", speaker="Ada")
+        assert said.turn == Turn("s7", 0.0, "Ada")
 
     async def test_the_same_words_in_another_place_are_another_turn(self, memory: AgentMemory):
         ids = {
@@ -71,9 +96,10 @@ class TestMetadata:
             ({"session": "s", "position": 3, "speaker": "Ada"}, Turn("s", 3.0, "Ada")),
             ({"session_id": "s", "turn": 3, "role": "user"}, Turn("s", 3.0, "user")),
             ({"conversation_id": 42, "turn_index": 3, "author": "Ada"}, Turn("42", 3.0, "Ada")),
-            ({"thread_id": "s", "index": 3, "sender": "Ada"}, Turn("s", 3.0, "Ada")),
+            ({"thread_id": "s", "message_index": 3, "sender": "Ada"}, Turn("s", 3.0, "Ada")),
             ({"chat_id": "s", "turn_id": "D1:3"}, Turn("s", 0.0, None)),
             ({"speaker": "Ada", "position": 3}, None),
+            ({"thread": "main", "name": "report.pdf", "date": "2031-06-05"}, None),
             ({"session": ""}, None),
             ({"session": True, "position": 3}, None),
             ({"session": "s", "position": 10**400, "time": 10**400}, Turn("s", 0.0, None)),

@@ -225,6 +225,15 @@ class TestErrors:
     def test_input_that_is_not_text_is_refused(self, place: Path):
         assert run(place, "remember", "-", given=b"\xff\xfe").code == USAGE
 
+    @pytest.mark.parametrize(
+        "arguments", [["recall", "x"], ["forget", "x"], ["stats"], ["backup", "copy.db"], ["reembed", "minilm"]]
+    )
+    def test_only_remembering_makes_a_store(self, tmp_path: Path, call: Call, arguments: list[str]):
+        done = call(tmp_path, *arguments, "--store", str(tmp_path / "typo.db"))
+        assert done.code == FAILED
+        assert "there is no store at" in done.err
+        assert list(tmp_path.iterdir()) == []
+
     def test_bad_settings_are_named(self, tmp_path: Path, call: Call):
         (tmp_path / "recollect.toml").write_text("stroe = 'x.db'\n", "utf-8")
         done = call(tmp_path, "stats")

@@ -112,7 +112,11 @@ def phrase_share(plan: Plan, weights: Column, terms: Sequence[str]) -> float:
 def _near_times(evidence: Evidence, plan: Plan) -> Column:
     if not plan.times:
         return np.zeros(len(evidence))
-    near = (closeness(plan.times, from_micros(brief.created_at)) for brief in evidence.briefs)
+    # Only of turns: a fact was stored some day, but that is not what it is about.
+    near = (
+        closeness(plan.times, from_micros(brief.created_at)) if brief.session is not None else 0.0
+        for brief in evidence.briefs
+    )
     return np.fromiter(near, np.float64, len(evidence))
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from recollect.recall.times import Span, times_named
-from recollect.words import analyse
+from recollect.words import STOP, analyse
 
 ROLES = frozenset({"user", "assistant", "system", "tool", "human", "ai", "bot", "agent", "model"})
 
@@ -21,6 +21,20 @@ _OF_THE_ASSISTANT = re.compile(
     re.IGNORECASE,
 )
 _OF_THE_USER = re.compile(r"\b(i|i'm|i've|i'd|i'll|my|me|mine|myself)\b", re.IGNORECASE)
+
+# A speaker with one of these in the name is no person, and its first word is just a word.
+_NOT_PEOPLE = frozenset(
+    "the a an team support customer customers service services bot desk group department office system narrator "
+    "voice guest host moderator interviewer speaker agent staff help sales data user users client".split()
+)
+
+# First names that are words of the language: without a capital they are taken for the word.
+_ALSO_WORDS = frozenset(
+    "mark rose will may grace hope art bill jack pat sue frank faith joy dawn iris lily ruby olive ivy amber crystal "
+    "summer autumn april june august rich rob nick drew chase chip guy gene dean earl king major robin jay ray lance "
+    "miles chance hunter mason page penny sky star violet daisy melody charity mercy victor pierce wade clay cliff "
+    "dale glen heath reed forest brook stone west max sage angel ace christian jean don tony sandy rusty buck".split()
+)
 
 # A longer question repeats itself; this many of its terms say what it is about.
 _MOST_TERMS = 64
@@ -43,59 +57,66 @@ class Plan:
         return replace(self, terms=(), pairs=frozenset())
 
 
-def plan(query: str, speakers: Iterable[str], now: datetime, owner: str = "") -> Plan:
+def plan(query: str, speakers: Iterable[str], now: datetime) -> Plan:
     """Names of speakers are taken out of the words and out of the text that is embedded.
 
     Who said something is known exactly, so a name need not be guessed at: left in, it draws every turn in which
-    somebody is addressed by it. They count as `named` instead; the memory's `owner` stands for the role `user`.
+    somebody is addressed by it. They count as `named` instead.
     """
     known = list(speakers)
     roles = {speaker.lower() for speaker in known} & ROLES
-    people = [speaker for speaker in known if speaker.lower() not in ROLES]
-    if "user" in roles and owner not in ("", "default"):
-        people.append(owner)
-    named = frozenset(person for person in people if _names(query, person))
-    embedded = _without(query, named)
-    gone = {term for person in named for term in analyse(person)} if embedded != query else set()
-    ordered = [term for term in analyse(embedded) if term not in gone][:_MOST_TERMS]
-    role = _role(query, roles, of_the_owner=owner in named)
+    said = set(re.findall(r"\w+", query))
+    called = {
+        speaker: names
+        for speaker in known
+        if speaker.lower() not in ROLES and (names := [name for name in _callings(speaker) if _is_said(name, said)])
+    }
+    embedded = _without(query, [name for names in called.values() for name in names])
+    ordered = analyse(embedded)[:_MOST_TERMS]
     return Plan(
         embedded=embedded,
         terms=tuple(dict.fromkeys(ordered)),
-        named=named,
-        role=role,
+        named=frozenset(called),
+        role=_role(query, roles),
         times=times_named(query, now),
         pairs=frozenset(pairwise(ordered)),
     )
 
 
-def _names(query: str, speaker: str) -> bool:
-    return any(re.search(_word(name), query, re.IGNORECASE) for name in _callings(speaker))
-
-
 def _callings(speaker: str) -> list[str]:
-    """The ways a person is called: the whole name and its first part."""
-    first = speaker.split()[0] if speaker.split() else speaker
-    return [speaker, first] if len(first) > 2 else [speaker]
+    """The ways somebody is called: by the whole name, and a person by the first part of it."""
+    parts = speaker.split()
+    is_a_person = (
+        len(parts) > 1 and all(part[:1].isupper() for part in parts) and not _NOT_PEOPLE & set(speaker.lower().split())
+    )
+    return [speaker, parts[0]] if is_a_person and len(parts[0]) > 2 else [speaker]
 
 
-def _word(name: str) -> str:
-    return rf"(?<!\w){re.escape(name)}(['’]s)?(?!\w)"
+def _is_said(name: str, said: set[str]) -> bool:
+    """Whether a question has the name, written as a name: `Mark`, not `mark the trail`.
+
+    People who type without capitals are understood too, unless the name is a word like any other.
+    """
+    first, *rest = re.findall(r"\w+", name) or [""]
+    if first in said and all(part in said for part in rest):
+        return True
+    careless = not any(word[:1].isupper() for word in said - {"I"})
+    lowered = first.lower()
+    return careless and lowered in said and lowered not in _ALSO_WORDS and lowered not in STOP and not rest
 
 
-def _without(query: str, named: frozenset[str]) -> str:
+def _without(query: str, names: list[str]) -> str:
     text = query
-    for speaker in named:
-        for name in _callings(speaker):
-            text = re.sub(_word(name), " ", text, flags=re.IGNORECASE)
+    for name in sorted(names, key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(['’]s)?(?!\w)", " ", text, flags=re.IGNORECASE)
     text = " ".join(text.split())
     # A question that is nothing but a name is about the name.
-    return text if re.search(r"\w", text) else query
+    return text if analyse(text) else query
 
 
-def _role(query: str, roles: set[str], *, of_the_owner: bool) -> str | None:
+def _role(query: str, roles: set[str]) -> str | None:
     if "user" not in roles:
         return None
     if _OF_THE_ASSISTANT.search(query):
         return "assistant"
-    return "user" if of_the_owner or _OF_THE_USER.search(query) else None
+    return "user" if _OF_THE_USER.search(query) else None

@@ -32,12 +32,13 @@ _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _DATES = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"\b(?P<year>(?:19|20)\d\d)-(?P<number>\d\d)(?:-(?P<day>\d\d))?\b",
+        r"(?<![\w-])(?P<year>(?:19|20)\d\d)-(?P<number>\d\d)(?:-(?P<day>\d\d))?(?![\w-])",
         rf"\b{_DAY}(?: of)? (?P<month>{_MONTH})\b\.?,?(?: (?P<year>\d{{4}})\b)?",
         rf"\b(?P<month>{_MONTH})\b\.? {_DAY}\b(?:,? (?P<year>\d{{4}})\b)?",
         rf"\b(?P<month>{_MONTH})\b\.?,? (?:of )?(?P<year>\d{{4}})\b",
         rf"\b(?:in|during|of|since|by|early|late|mid|last|this|until|before|after) (?P<month>{_MONTH})\b",
-        r"\b(?P<year>(?:19|20)\d\d)\b",
+        r"\b(?:in|during|of|since|by|until|before|after|from|year|summer|winter|spring|autumn|fall|early|late|mid|for)"
+        r" (?P<year>(?:19|20)\d\d)(?![\w-])",
     )
 )
 

@@ -143,7 +143,7 @@ class Records(Store, Protocol):
         """The metadata paths (`a`, `a.b`) that items of this space have ever carried: what may be filtered by."""
 
     async def speakers(self, space: Space) -> frozenset[str]:
-        """Everybody who has said something in this space."""
+        """Everybody of whom this space still holds something that they said."""
 
     async def size(self) -> int:
         """How many bytes the store takes up."""

@@ -65,14 +65,23 @@ async def connect(place: str | Path | Mapping[str, str], settings: Settings, clo
     return Stores({tier: opened[url] for tier, url in urls.items()})
 
 
+def _checked(place: object) -> str:
+    """A place as text; what can only be a mistake is refused before a file of that name appears."""
+    if not isinstance(place, str | Path) or not str(place).strip():
+        raise BadSettings(f"a store is a file path or a URL, not {place!r}")
+    if str(place).startswith((":", "file:")):
+        raise BadSettings(f"{str(place)!r} names no file; use a path, or memory:// for a store that is not kept")
+    return str(place)
+
+
 def _urls(place: str | Path | Mapping[str, str], settings: Settings) -> dict[Tier, str]:
     if not isinstance(place, Mapping):
-        return {tier: str(place) for tier in NEEDS}
+        return dict.fromkeys(NEEDS, _checked(place))
     for name in place:
         if name not in NEEDS and name != "default":
             raise BadSettings(f"there is no stored tier {name!r}; name {', '.join(NEEDS)} or 'default'")
     default = place.get("default", settings.store)
-    return {tier: place.get(tier, default) for tier in NEEDS}
+    return {tier: _checked(place.get(tier, default)) for tier in NEEDS}
 
 
 async def _open(url: str, settings: Settings, clock: Clock) -> Store:

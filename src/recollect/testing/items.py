@@ -151,6 +151,12 @@ class ItemsContract:
             assert (await store.get(SPACE, "a"))[0].access_count == round
             assert (await store.find(EVERYTHING))[0].access_count == round
 
+    async def test_a_speaker_is_known_as_long_as_something_is_kept_of_what_was_said(self, store: Records) -> None:
+        await store.write(turn("a", "s", 0, "Ada"), turn("b", "s", 1, "Bo"), turn("c", "s", 2, "Bo"), put("d"))
+        assert await store.speakers(SPACE) == {"Ada", "Bo"}
+        await store.write(Delete(SPACE, "a"), Delete(SPACE, "b"))
+        assert await store.speakers(SPACE) == {"Bo"}
+
     async def test_a_delete_leaves_nothing_to_be_found(self, store: Records) -> None:
         await store.write(
             turn("a", "s", 1, vector=[1, 0, 0, 0], terms="apple", key="k"),

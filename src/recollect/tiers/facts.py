@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -51,6 +51,11 @@ class Fact:
     speaker: str | None = None
 
     @property
+    def is_turn(self) -> bool:
+        """Whether the caller says that this was said by somebody, or somewhere in a dialogue."""
+        return self.speaker is not None or self.position is not None
+
+    @property
     def trusted(self) -> float:
         return self.trust if self.trust is not None else _TRUST.get(self.source or "user", _TRUST_OF_OTHERS)
 
@@ -78,7 +83,10 @@ def _fact(given: Any) -> Fact:
     try:
         fact = Fact(**given)
     except TypeError as error:
-        raise BadInput(f"a fact is kept with options it does not have: {error}") from error
+        known = [option.name for option in fields(Fact)]
+        unknown = ", ".join(sorted(repr(name) for name in given if name not in known))
+        what = f"there is no option {unknown}" if unknown else "content is missing"
+        raise BadInput(f"{what}; a fact has {', '.join(known)}") from error
     for name, kind, called in _KINDS:
         value = getattr(fact, name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):

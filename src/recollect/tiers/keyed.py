@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from recollect.errors import Conflict
 from recollect.stores.base import Records
@@ -36,13 +38,17 @@ async def placed(store: Records, space: Space, item: MemoryItem) -> MemoryItem:
 
 
 async def write(store: Records, space: Space, puts: list[Put], keyed: list[MemoryItem]) -> None:
-    """The puts in one transaction, in which the older values of each key are superseded."""
+    """The puts in one transaction, in which the older values of each key are superseded.
+
+    What was true when counts, not what was said last: a value that is told late takes its place in the history.
+    """
     for _ in range(_TRIES):
-        retired = await _superseded(store, space, keyed)
+        held = {item.key: await values(store, space, item.key) for item in keyed if item.key is not None}
+        retired = _superseded(held, keyed)
         if not puts and not retired:
             return
         try:
-            await store.write(*puts, *retired)
+            await store.write(*(_in_history(put, held) for put in puts), *retired)
         except Conflict:
             continue
         ended = {put.item.key for put in retired}
@@ -55,14 +61,26 @@ async def write(store: Records, space: Space, puts: list[Put], keyed: list[Memor
     raise Conflict("the same keys are being written by others all the time; nothing was stored, try again")
 
 
-async def _superseded(store: Records, space: Space, keyed: list[MemoryItem]) -> list[Put]:
+def _superseded(held: Mapping[str, list[MemoryItem]], keyed: list[MemoryItem]) -> list[Put]:
     return [
         _retired(old, item)
         for item in {item.key: item for item in keyed}.values()
         if item.key is not None
-        for old in await values(store, space, item.key)
-        if old.id != item.id and (old.superseded_by is None or old.live_at(item.valid_from or item.created_at))
+        for old in held[item.key]
+        if old.id != item.id and since(old) <= since(item) and (old.superseded_by is None or old.live_at(since(item)))
     ]
+
+
+def _in_history(put: Put, held: Mapping[str, list[MemoryItem]]) -> Put:
+    """A value that others have followed already ends where the next one begins."""
+    item = put.item
+    values = held.get(item.key, []) if item.key is not None else []
+    later = [old for old in values if old.id != item.id and since(old) > since(item)]
+    if not later:
+        return put
+    following = min(later, key=since)
+    end = since(following) if item.valid_to is None else min(item.valid_to, since(following))
+    return replace(put, item=replace(item, valid_to=end, superseded_by=following.id))
 
 
 async def _settle(store: Records, space: Space, key: str) -> None:
@@ -77,9 +95,14 @@ async def _settle(store: Records, space: Space, key: str) -> None:
         return
 
 
+def since(item: MemoryItem) -> datetime:
+    """From when on a value holds."""
+    return item.valid_from or item.created_at
+
+
 def _retired(old: MemoryItem, by: MemoryItem) -> Put:
     """The old value as history: it was true until the new one came, unless it had ended before."""
-    came = by.valid_from or by.created_at
+    came = since(by)
     ended = min(old.valid_to, came) if old.valid_to is not None else came
-    start = old.valid_from or old.created_at
+    start = since(old)
     return Put(item=replace(old, valid_to=max(ended, start), superseded_by=by.id), expect=old.version)

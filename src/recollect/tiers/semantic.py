@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Unpack
 
 import numpy as np
@@ -25,10 +26,16 @@ from recollect.tiers import keyed
 from recollect.tiers.facts import Fact, FactOptions, facts_of, in_utc
 from recollect.tiers.indexing import index_terms, passages
 from recollect.tiers.turns import Said, checked_position, said
-from recollect.values import Hit, MemoryItem, Scope, Space, Turn, content_id, plain_json
+from recollect.values import NOTHING, Hit, MemoryItem, Scope, Space, Turn, content_id, plain_json
 
 _WRITE_TOGETHER = 512
 _TRIES = 64
+
+# How many turns of an earlier attempt are recognised; a call with more of them should give positions.
+_LONGEST_TAIL = 2000
+
+# About ten milliseconds of analysis.
+_LONG_TO_ANALYSE = 20_000
 
 # Some pages of text: more is a document to remember, not a question.
 _LONGEST_QUERY = 20_000
@@ -193,18 +200,21 @@ class SemanticMemory:
 
     def _draft(self, fact: Fact) -> Draft:
         metadata = plain_json(dict(fact.metadata or {}))
-        dialogue = said(metadata, Said(fact.session, checked_position(fact.position), fact.speaker, fact.at))
+        session = self._scope.session if fact.session is None and fact.is_turn else fact.session
+        if fact.is_turn and session is None:
+            raise BadInput("a speaker or a position belongs to a session; say which, or open the memory with one")
+        dialogue = said(metadata, Said(session, checked_position(fact.position), fact.speaker, fact.at))
         if len(fact.content) > self._settings.max_content:
             raise BadInput(
                 f"the text has {len(fact.content):,} characters and max_content is {self._settings.max_content:,}; "
                 "split it, or raise the setting"
             )
         item = MemoryItem(
-            id=content_id(self.space, fact.content, *_identity(fact, dialogue)),
+            id=content_id(self.space, fact.content, *_identity(fact, None)),
             content=fact.content,
             scope=self._scope,
             created_at=dialogue.at or self._clock(),
-            metadata=metadata,
+            metadata=MappingProxyType(metadata) if metadata else NOTHING,
             importance=importance_of(fact.content) if fact.importance is None else float(fact.importance),
             valid_from=fact.valid_from and aware(fact.valid_from),
             valid_to=fact.valid_to and aware(fact.valid_to),
@@ -217,29 +227,46 @@ class SemanticMemory:
 
     async def _place(self, drafts: list[Draft]) -> list[Draft]:
         """Give turns that came without a position the next ones of their session, in the order they came."""
-        seen: dict[str, float] = {}
+        known = await self._said_before(drafts)
         last: dict[str, float] = {}
         placed = []
-        for draft in drafts:
+        for at, draft in enumerate(drafts):
             session, position = draft.dialogue.session, draft.dialogue.position
             if session is None:
                 placed.append(draft)
                 continue
+            if session not in last:
+                last[session] = await self._last_position(session)
+            if at in known:
+                placed.append(replace(draft, item=replace(draft.item, id=known[at].id, turn=known[at].turn)))
+                continue
             if position is None:
-                if session not in last:
-                    last[session] = await self._last_position(session)
-                position = await self._own_position(draft.item)
-                if position is None:
-                    position = max(last[session], seen.get(session, -1.0)) + 1.0
-            seen[session] = max(seen.get(session, position), position)
+                position = last[session] + 1.0
+            last[session] = max(last[session], position)
             turn = Turn(session, position, draft.dialogue.speaker)
-            placed.append(replace(draft, item=replace(draft.item, turn=turn)))
+            id = content_id(self.space, draft.item.content, *_identity(draft.fact, turn))
+            placed.append(replace(draft, item=replace(draft.item, id=id, turn=turn)))
         return placed
 
-    async def _own_position(self, item: MemoryItem) -> float | None:
-        """Where a turn that is said again stands already."""
-        stored = await self._store.get(self.space, item.id)
-        return stored[0].turn.position if stored and stored[0].turn is not None else None
+    async def _said_before(self, drafts: list[Draft]) -> dict[int, MemoryItem]:
+        """Turns without a position that were stored by an earlier attempt at the same call.
+
+        The same words may be said twice, so words alone do not tell. But a call that is made again begins with what
+        the session ends with.
+        """
+        by_session: dict[str, list[int]] = {}
+        for at, draft in enumerate(drafts):
+            if draft.dialogue.session is not None and draft.dialogue.position is None:
+                by_session.setdefault(draft.dialogue.session, []).append(at)
+        known: dict[int, MemoryItem] = {}
+        for session, places in by_session.items():
+            tail = await self._store.last_turns(self.space, session, limit=min(len(places), _LONGEST_TAIL))
+            tail.reverse()
+            stored = [(item.content, item.turn.speaker if item.turn else None) for item in tail]
+            given = [(drafts[at].item.content, drafts[at].dialogue.speaker) for at in places[: len(tail)]]
+            overlap = next((k for k in range(len(tail), 0, -1) if stored[-k:] == given[:k]), 0)
+            known.update(zip(places, tail[len(tail) - overlap :], strict=False))
+        return known
 
     async def _last_position(self, session: str) -> float:
         last = await self._store.last_turns(self.space, session)
@@ -261,9 +288,11 @@ class SemanticMemory:
         by_id = {item.id: (item, draft.fact) for item, draft in zip(items, drafts, strict=True)}
         stored = {item.id: item for item in await self._store.get(self.space, *by_id)}
         fresh = [item for id, (item, _) in by_id.items() if id not in stored]
+        terms = await _terms(fresh)
+        vectors = await embedded(self._embedding, fresh)
         puts = [
-            Put(item=item, vectors=rows, terms=index_terms(item), model=model)
-            for item, rows in zip(fresh, await embedded(self._embedding, fresh), strict=True)
+            Put(item=item, vectors=rows, terms=found, model=model)
+            for item, rows, found in zip(fresh, vectors, terms, strict=True)
         ]
         # What is there already keeps its vectors and its birthday; what the caller says anew counts.
         renewed = [_renewed(stored[id], *given) for id, given in by_id.items() if id in stored]
@@ -272,6 +301,13 @@ class SemanticMemory:
         changed = [id for id, (item, _) in by_id.items() if id in stored or item.key is not None]
         now_there = {item.id: item for item in await self._store.get(self.space, *changed)}
         return [now_there.get(item.id, item) for item in items]
+
+
+async def _terms(items: Sequence[MemoryItem]) -> list[tuple[str, ...]]:
+    """The words of each item; long texts are taken apart in a thread, where they hold nobody up."""
+    if sum(len(item.content) for item in items) < _LONG_TO_ANALYSE:
+        return [index_terms(item) for item in items]
+    return await asyncio.to_thread(lambda: [index_terms(item) for item in items])
 
 
 async def embedded(embedding: Embedding, items: Sequence[MemoryItem]) -> list[NDArray[np.float32]]:
@@ -306,13 +342,12 @@ def _batches(drafts: list[Draft]) -> Iterator[Batch]:
         yield Batch(together, waits=not named.isdisjoint(before))
 
 
-def _identity(fact: Fact, dialogue: Said) -> list[str]:
+def _identity(fact: Fact, turn: Turn | None) -> list[str]:
     """What makes the same words another item: a key, or another place in a dialogue."""
-    parts = [fact.key] if fact.key is not None else []
-    if dialogue.session is None:
-        return parts
-    parts += [part for part in (dialogue.session, dialogue.speaker) if part is not None]
-    return parts if dialogue.position is None else [*parts, repr(dialogue.position)]
+    parts = [f"key={fact.key}"] if fact.key is not None else []
+    if turn is not None:
+        parts += [f"session={turn.session}", f"speaker={turn.speaker}", f"position={turn.position!r}"]
+    return parts
 
 
 def _renewed(stored: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:

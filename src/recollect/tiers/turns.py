@@ -12,9 +12,11 @@ from recollect.clock import aware
 from recollect.errors import BadInput
 
 # Metadata says the same thing under many names; the first that is there counts. The documentation names the first.
-_SESSION = ("session", "session_id", "conversation", "conversation_id", "thread", "thread_id", "chat_id")
-_POSITION = ("position", "turn", "turn_index", "turn_id", "index", "message_index", "seq")
-_SPEAKER = ("speaker", "role", "author", "sender", "from", "name")
+# Words that say something else as often ("name", "thread", "from") are left alone, and none of this is looked for
+# unless there is a session: the date of a wedding is not when it was told.
+_SESSION = ("session", "session_id", "conversation_id", "thread_id", "chat_id")
+_POSITION = ("position", "turn", "turn_index", "turn_id", "message_index", "seq")
+_SPEAKER = ("speaker", "role", "author", "sender")
 _TIME = ("at", "time", "timestamp", "date", "datetime", "created_at", "session_date", "date_time")
 
 _TIME_FORMS = (
@@ -39,9 +41,12 @@ class Said:
 
 
 def said(metadata: Mapping[str, Any], given: Said) -> Said:
-    """Arguments first, then metadata under its usual names."""
+    """Arguments first, then metadata under its usual names; without a session there is only the time given."""
+    session = _text(given.session if given.session is not None else _first(metadata, _SESSION))
+    if session is None:
+        return Said(at=aware(given.at) if given.at is not None else None)
     return Said(
-        session=_text(given.session if given.session is not None else _first(metadata, _SESSION)),
+        session=session,
         position=given.position if given.position is not None else _number(_first(metadata, _POSITION)),
         speaker=_text(given.speaker if given.speaker is not None else _first(metadata, _SPEAKER)),
         at=aware(given.at) if given.at is not None else moment(_first(metadata, _TIME)),

@@ -77,3 +77,48 @@ def test_any_question_and_any_names_make_a_plan(query: str, speakers: list[str])
     assert len(set(asked.terms)) == len(asked.terms)
     assert asked.named <= set(speakers)
     assert asked.embedded.strip() or not query.strip()
+
+
+@pytest.mark.parametrize(
+    ("speaker", "question"),
+    [
+        ("The Narrator", "What is the port of the database?"),
+        ("Customer Support", "Which customer has an unpaid invoice?"),
+        ("Data Team", "Where is the data stored?"),
+        ("Mark", "How do we mark the trail?"),
+        ("Rose", "where is the rose garden"),
+        ("Will", "Will it rain?".lower()),
+    ],
+)
+def test_an_ordinary_word_is_not_taken_for_a_name(speaker: str, question: str):
+    asked = plan(question, [speaker], NOW)
+    assert asked.named == frozenset()
+    assert asked.embedded == question
+
+
+@pytest.mark.parametrize(
+    ("speaker", "question"),
+    [
+        ("Caroline", "What did Caroline paint?"),
+        ("Caroline", "what did caroline paint"),
+        ("Caroline Reyes", "What did Caroline paint?"),
+        ("Caroline Reyes", "What did Caroline Reyes's sister paint?"),
+        ("Mark", "What did Mark paint?"),
+        ("bo_7", "What did bo_7 paint?"),
+    ],
+)
+def test_a_name_is(speaker: str, question: str):
+    asked = plan(question, [speaker, "Somebody Else"], NOW)
+    assert asked.named == {speaker}
+    assert speaker.split()[0].lower() not in asked.embedded.lower()
+
+
+def test_a_question_that_is_nothing_but_a_name_is_about_the_name():
+    asked = plan("Who is Nora?", ["Nora"], NOW)
+    assert asked.embedded == "Who is Nora?"
+    assert asked.terms == ("nora",)
+
+
+def test_a_number_that_looks_like_a_year_is_no_time():
+    for question in ("What is INV-2026-00417?", "Where is room 2019?", "Which service uses port 2049?"):
+        assert plan(question, [], NOW).times == ()

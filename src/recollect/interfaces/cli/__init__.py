@@ -5,9 +5,12 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line: errors of ours are one line on stderr and exit code 3, never a traceback."""
-    from recollect.interfaces.cli.app import run
+    try:
+        from recollect.interfaces.cli.app import run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # also while the imports are still under way
+        raise SystemExit(130) from None
 
 
 __all__ = ["main"]

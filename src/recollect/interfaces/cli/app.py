@@ -15,13 +15,13 @@ import click
 import typer
 
 from recollect import __version__
-from recollect.errors import BadInput, RecollectError
+from recollect.errors import BadInput, RecollectError, StoreUnavailable
 from recollect.inference.connect import install_local_model
 from recollect.interfaces.cli.demo import demo
 from recollect.interfaces.cli.evaluate import eval_app
 from recollect.interfaces.cli.output import complain, hit_json, item_json, print_json, progress_bar, say
 from recollect.memory import AgentMemory, reembed_store
-from recollect.settings import effective
+from recollect.settings import Settings, effective
 
 T = TypeVar("T")
 
@@ -79,6 +79,15 @@ def _standard_input() -> str:
         raise BadInput(f"standard input is not UTF-8 at byte {error.start}") from error
 
 
+def _existing(store: str | None) -> str | None:
+    """The store, unless it is a file that is not there: only `remember` makes one."""
+    place = store if store is not None else Settings.load().store
+    path = Path(place.removeprefix("sqlite:///")).expanduser()
+    if "://" not in place.removeprefix("sqlite:///") and place.strip() and not path.exists():
+        raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")
+    return store
+
+
 def _with_memory(store: str | None, user: str, session: str | None, use: Callable[[AgentMemory], Awaitable[T]]) -> T:
     async def opened() -> T:
         async with AgentMemory.open(store, user=user, session=session) as memory:
@@ -132,7 +141,7 @@ def recall(
 ) -> None:
     """Show what matters for a query. Exit code 1 when nothing does."""
     context = _with_memory(
-        store, user, session, lambda m: m.recall(query, n, min_relevance=min_relevance, budget=budget)
+        _existing(store), user, session, lambda m: m.recall(query, n, min_relevance=min_relevance, budget=budget)
     )
     if as_json:
         print_json({"query": query, "text": str(context), "tokens": context.tokens, "hits": [*map(hit_json, context)]})
@@ -156,7 +165,7 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Drop one item. Exit code 1 when there is no such item."""
-    done = _with_memory(store, user, session, lambda m: m.forget(id))
+    done = _with_memory(_existing(store), user, session, lambda m: m.forget(id))
     if as_json:
         print_json({"id": id, "forgotten": done})
     elif done:
@@ -170,7 +179,7 @@ def forget(
 @app.command()
 def stats(*, store: Store = None, user: User = "default", session: Session = None, as_json: AsJson = False) -> None:
     """Show what a store holds."""
-    found = asdict(_with_memory(store, user, session, lambda m: m.stats()))
+    found = asdict(_with_memory(_existing(store), user, session, lambda m: m.stats()))
     if as_json:
         print_json(found)
         return
@@ -188,7 +197,7 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Copy the store to a new file while others use it."""
-    _with_memory(store, user, session, lambda m: m.backup(path))
+    _with_memory(_existing(store), user, session, lambda m: m.backup(path))
     print_json({"path": str(path)}) if as_json else say(f"copied to {path}")
 
 
@@ -207,7 +216,9 @@ def reembed(
         # Not through an open memory: that would ask for the model the store has, which may be gone. And a store has
         # one model for everybody in it: `--user` and `--session` are taken as everywhere, and change nothing.
         done = asyncio.run(
-            reembed_store(store, embedder, progress=lambda done, every: bar.update(task, completed=done, total=every))
+            reembed_store(
+                _existing(store), embedder, progress=lambda done, every: bar.update(task, completed=done, total=every)
+            )
         )
     print_json({"embedded": done, "model": embedder}) if as_json else say(f"embedded {done} items with {embedder}")
 
@@ -216,6 +227,7 @@ def reembed(
 def config_show(*, as_json: AsJson = False) -> None:
     """Print the effective settings and where each came from."""
     options = effective()
+    Settings.load()  # complains about a value that nothing could use
     if as_json:
         shown = {name: {"value": str(value), "from": origin} for name, (value, origin) in options.items()}
         print_json(shown)

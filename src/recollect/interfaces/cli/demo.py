@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,8 @@ def _run(program: str, *arguments: str) -> str:
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise RecollectError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "the demo failed")
+        said = done.stderr.strip().splitlines() or ["the demo failed"]
+        raise RecollectError(re.sub(r"^recollect\.errors\.\w+: ", "", said[-1]))
     return done.stdout.rstrip()
 
 

@@ -41,7 +41,6 @@ class Items:
     def __init__(self) -> None:
         self._spaces: dict[Space, dict[str, Kept]] = {}
         self._paths: dict[Space, dict[str, None]] = {}
-        self._speakers: dict[Space, dict[str, None]] = {}
         self._models: dict[str, Model] = {}
 
     def apply(self, write: RecordWrite, undo: Undo) -> None:
@@ -136,7 +135,8 @@ class Items:
         return frozenset(self._paths.get(space, ()))
 
     def speakers(self, space: Space) -> frozenset[str]:
-        return frozenset(self._speakers.get(space, ()))
+        turns = (kept.item.turn for kept in self._of(space).values())
+        return frozenset(turn.speaker for turn in turns if turn is not None and turn.speaker is not None)
 
     def size(self) -> int:
         """The bytes of texts and vectors; what Python adds around them is not counted."""
@@ -199,8 +199,6 @@ class Items:
         undo.set(space, put.item.id, kept)
         for path in paths_of(put.item.metadata):
             undo.set(self._paths.setdefault(put.space, {}), path, None)
-        if put.item.turn is not None and put.item.turn.speaker is not None:
-            undo.set(self._speakers.setdefault(put.space, {}), put.item.turn.speaker, None)
 
     def _touch(self, touch: Touch, undo: Undo) -> None:
         space, at = self._of(touch.space), aware(touch.at)

@@ -127,7 +127,7 @@ def _ours(error: apsw.Error, path: Path) -> RecollectError:
         case apsw.NotADBError():
             return StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
         case apsw.CorruptError():
-            return StoreCorrupt(f"{path} is damaged ({error}); restore a backup, or try `recollect export` first")
+            return StoreCorrupt(f"{path} is damaged ({error}); restore a backup")
         case apsw.FullError():
             return StoreFull(f"there is no room left for {path}; free some space and try again, nothing was lost")
         case apsw.BusyError() | apsw.LockedError():

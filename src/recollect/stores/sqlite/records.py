@@ -49,7 +49,6 @@ class RecordWriter:
         self._connection = connection
         self._spaces: dict[Space, int] = {}
         self._paths: set[tuple[int, str]] = set()
-        self._speakers: set[tuple[int, str]] = set()
         self._tables: generations.Tables | None = None
 
     def apply(self, write: RecordWrite) -> None:
@@ -82,19 +81,14 @@ class RecordWriter:
             self._insert(put, space)
         else:
             self._replace(put, space, *row)
-        self._note_names(put, space)
+        self._note_paths(put, space)
 
-    def _note_names(self, put: Put, space: int) -> None:
-        """Keep what filters and questions may name: metadata paths and speakers."""
+    def _note_paths(self, put: Put, space: int) -> None:
+        """Keep what filters may name."""
         for path in paths_of(put.item.metadata):
             if (space, path) not in self._paths:
                 self._connection.execute("insert or ignore into paths (space, path) values (?, ?)", (space, path))
                 self._paths.add((space, path))
-        speaker = put.item.turn.speaker if put.item.turn else None
-        if speaker is not None and (space, speaker) not in self._speakers:
-            statement = "insert or ignore into speakers (space, speaker) values (?, ?)"
-            self._connection.execute(statement, (space, speaker))
-            self._speakers.add((space, speaker))
 
     def _insert(self, put: Put, space: int) -> None:
         terms = put.terms or ()

@@ -38,6 +38,17 @@ _BOUNDED = f"""
         and (valid_from is not null or valid_to is not null or expires_at is not null)
         and not ({LIVE})
 """  # noqa: S608
+# From each speaker to the next one, so that a space of many turns and few speakers is not read through.
+_SPEAKERS = """
+    with recursive known (speaker) as (
+        select min(speaker) from records where space = ?1 and speaker is not null
+        union all
+        select (select min(speaker) from records where space = ?1 and speaker > known.speaker)
+        from known
+        where known.speaker is not null
+    )
+    select speaker from known where speaker is not null
+"""
 _AROUND = f"""
     select {BRIEF}
     from records
@@ -145,7 +156,7 @@ class Search:
         return frozenset(row[0] for row in rows)
 
     def speakers(self, connection: apsw.Connection, space: Space) -> frozenset[str]:
-        rows = connection.execute("select speaker from speakers where space = ?", (space_id(connection, space),))
+        rows = connection.execute(_SPEAKERS, (space_id(connection, space),))
         return frozenset(row[0] for row in rows)
 
     def spaces(self, connection: apsw.Connection, tenant: str | None) -> list[SpaceCount]:

@@ -56,6 +56,7 @@ create unique index records_id on records (space, id);
 create index records_time on records (space, created_at, id);
 create index records_key on records (space, key) where key is not null;
 create index records_turn on records (space, session, position) where session is not null;
+create index records_speaker on records (space, speaker) where speaker is not null;
 create index records_length on records (place, length);
 create index records_bounded on records (space, place)
     where valid_from is not null or valid_to is not null or expires_at is not null;
@@ -65,13 +66,6 @@ create table paths (
     space integer not null,
     path  text not null,
     primary key (space, path)
-) strict, without rowid;
-
--- Who has said something in a space: a question that names one of them means what that one said.
-create table speakers (
-    space   integer not null,
-    speaker text not null,
-    primary key (space, speaker)
 ) strict, without rowid;
 
 -- Two generations of vectors, so that another model can be prepared while the old one answers; `meta` says which
