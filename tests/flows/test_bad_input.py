@@ -445,3 +445,15 @@ async def test_a_store_that_can_only_be_a_mistake_is_refused(store: Any, tmp_pat
     with pytest.raises(BadSettings, match="path"):
         await AgentMemory.open(store, embedder=HashEmbedder())
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_little_that_unfolds_into_very_much_is_refused_at_once():
+    unfolding: list[Any] = ["ha"]
+    for _ in range(40):
+        unfolding = [unfolding, unfolding]
+    endless: list[Any] = []
+    endless += [endless, endless]
+    async with AgentMemory.open("memory://", embedder=HashEmbedder()) as memory:
+        for metadata in ({"x": unfolding}, {"x": endless}):
+            with pytest.raises(BadInput, match="nested"):
+                await memory.remember("text", metadata=metadata)

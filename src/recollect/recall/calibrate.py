@@ -49,10 +49,12 @@ _KNOWN = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": DE
 _MOST_STRETCH = 6.0
 
 _COVERED = 0.4
-_NEIGHBOUR = 0.8
-_LENT = 1.6
 # Only moves the useful threshold to 0.6.
 _SHAPE = 0.34
+_LENT = ("neighbours", "meaning beside", "speaker", "role", "time")
+_ECHO = 1.0
+_FALL = 1.1
+_UNSURE = 0.2
 
 
 async def calibrated(embedding: Embedding) -> Calibration:
@@ -69,17 +71,24 @@ async def calibrated(embedding: Embedding) -> Calibration:
 
 
 def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool = False) -> NDArray[np.float64]:
-    """How far each candidate is about the question at all, from 0 to 1.
+    """How far each candidate is about the question, from 0 to 1.
 
-    An item's evidence is its meaning (or most of its neighbour's) joined, as independent signs, with the square of
-    the share of the question's words that it covers. No item counts for more than the best one does, nor for more
-    than 1.6 times its own: a question that nothing answers well is off topic as a whole, and one that something
-    answers well lends credit to the rest. Where only words were asked for, they have to carry it alone.
+    First, is the question about anything here at all: the best candidate's meaning, joined as an independent sign with
+    the square of the share of the question's words that it covers. Nothing is shown as higher than that. Then every
+    other candidate loses by how far its evidence falls short of the best one's, and the more so the surer the best is.
+    What neighbours, speaker and time lend counts half: the turn beside an answer is not an answer.
     """
     if not len(scored.total):
         return scored.total
     mass = float(weights.sum())
     covered = weights @ (scored.words > 0.0) / mass if mass > 0.0 else np.zeros(len(scored.total))
-    meaning = np.minimum(np.maximum(scored.meaning, _NEIGHBOUR * scored.beside), 1.0)
-    own = 1.0 - (1.0 - meaning) * (1.0 - (1.0 if words_alone else _COVERED) * covered**2)
-    return np.asarray(np.minimum(own.max(), np.minimum(_LENT * own, 1.0)) ** _SHAPE)
+    if words_alone:
+        return np.asarray((covered**2) ** _SHAPE)
+    about = 1.0 - (1.0 - np.minimum(scored.meaning, 1.0)) * (1.0 - _COVERED * covered**2)
+    best = float(about.max())
+    lent = np.sum([scored.shares[name] for name in _LENT], axis=0)
+    evidence = scored.shares["words"] + scored.shares["meaning"] + 0.5 * lent
+    # Capped, so that an echo of the question itself, found word for word, does not hide what answers it.
+    most = min(float(evidence.max()), _ECHO)
+    share = np.minimum(evidence / most, 1.0) if most > 0.0 else np.zeros(len(evidence))
+    return np.asarray(best**_SHAPE * share ** (_FALL * max(best - _UNSURE, 0.0)))

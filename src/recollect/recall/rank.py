@@ -1,4 +1,4 @@
-"""The order of hits: relevance first; importance, recency and trust may only settle what is close."""
+"""The order of hits: the evidence first; importance, recency and trust may only settle what is close."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ _TRUST = {"user": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.
 _TRUST_OF_OTHERS = 0.5
 
 _DEEPEST = 64
+_MOST_VALUES = 100_000
 
 
 class FactOptions(TypedDict, total=False):
@@ -102,14 +103,20 @@ def _fact(given: Any) -> Fact:
 
 
 def _check_depth(metadata: Any) -> None:
-    """Refuse what contains itself, and what no filter could reach into."""
-    level, inner = 0, [metadata]
-    while inner:
-        if level > _DEEPEST:
-            raise BadInput(f"metadata is nested more than {_DEEPEST} deep, or contains itself")
-        containers = [one for one in inner if isinstance(one, Mapping | list | tuple)]
-        inner = [value for one in containers for value in (one.values() if isinstance(one, Mapping) else one)]
-        level += 1
+    """Refuse what contains itself, what no filter could reach into, and a little that unfolds into very much."""
+    left, waiting = _MOST_VALUES, [(metadata, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        left -= 1
+        if depth > _DEEPEST or left < 0:
+            raise BadInput(
+                f"metadata is nested more than {_DEEPEST} levels deep, has more than {_MOST_VALUES:,} values, "
+                "or contains itself"
+            )
+        if isinstance(value, Mapping):
+            waiting.extend((inner, depth + 1) for inner in value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend((inner, depth + 1) for inner in value)
 
 
 _KINDS: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
