@@ -85,7 +85,7 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
         "meaning": weights.meaning * meaning,
         "meaning beside": weights.meaning * weights.meaning_beside * beside,
         "speaker": weights.named * _said_by(evidence, plan.named),
-        "role": weights.role * _said_by(evidence, frozenset({plan.role} if plan.role else ())),
+        "role": weights.role * _of_role(evidence, plan),
         "time": weights.when * _near_times(evidence, plan),
     }
     total = np.sum(list(shares.values()), axis=0)
@@ -118,6 +118,16 @@ def _near_times(evidence: Evidence, plan: Plan) -> Column:
         for brief in evidence.briefs
     )
     return np.fromiter(near, np.float64, len(evidence))
+
+
+def _of_role(evidence: Evidence, plan: Plan) -> Column:
+    if plan.role is None:
+        return np.zeros(len(evidence))
+    said = _said_by(evidence, frozenset({plan.role}))
+    if not plan.of_owner:
+        return said
+    unsaid = np.fromiter((brief.speaker is None for brief in evidence.briefs), np.float64, len(evidence))
+    return np.maximum(said, unsaid)
 
 
 def _settled(meaning: Column) -> Column:

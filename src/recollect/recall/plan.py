@@ -49,6 +49,8 @@ class Plan:
     named: frozenset[str]
     role: str | None
     times: tuple[Span, ...] = ()
+    of_owner: bool = False
+    """It asks for the owner by name: a fact that nobody in particular said may be meant as well."""
     pairs: frozenset[tuple[str, str]] = frozenset()
     """Terms that stand next to each other in the question."""
 
@@ -57,11 +59,12 @@ class Plan:
         return replace(self, terms=(), pairs=frozenset())
 
 
-def plan(query: str, speakers: Iterable[str], now: datetime) -> Plan:
+def plan(query: str, speakers: Iterable[str], now: datetime, owner: str = "") -> Plan:
     """Names of speakers are taken out of the words and out of the text that is embedded.
 
     Who said something is known exactly, so a name need not be guessed at: left in, it draws every turn in which
-    somebody is addressed by it. They count as `named` instead.
+    somebody is addressed by it. They count as `named` instead. In a chat of user and assistant the memory's `owner` is
+    the user, so that name is not embedded either; but it stays among the words, since facts may have it.
     """
     known = list(speakers)
     roles = {speaker.lower() for speaker in known} & ROLES
@@ -71,13 +74,17 @@ def plan(query: str, speakers: Iterable[str], now: datetime) -> Plan:
         for speaker in known
         if speaker.lower() not in ROLES and (names := [name for name in _callings(speaker) if _is_said(name, said)])
     }
-    embedded = _without(query, [name for names in called.values() for name in names])
-    ordered = analyse(embedded)[:_MOST_TERMS]
+    without_speakers = _without(query, [name for names in called.values() for name in names])
+    owned = [name for name in _callings(owner[:1].upper() + owner[1:]) if _is_said(name, said)]
+    of_owner = bool(owned) and "user" in roles and owner.lower() not in {"default", *ROLES}
+    embedded = _without(without_speakers, owned) if of_owner else without_speakers
+    ordered = analyse(without_speakers)[:_MOST_TERMS]
     return Plan(
         embedded=embedded,
         terms=tuple(dict.fromkeys(ordered)),
         named=frozenset(called),
-        role=_role(query, roles),
+        role=_role(query, roles) or ("user" if of_owner else None),
+        of_owner=of_owner,
         times=times_named(query, now),
         pairs=frozenset(pairwise(ordered)),
     )

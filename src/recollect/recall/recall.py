@@ -57,7 +57,7 @@ class Recall:
         calibration = DEFAULT if question.mode == "text" else await self._calibrated()
         speakers = self._speakers.get(space, frozenset())
         while True:
-            asked = plan(question.text, speakers, question.now)
+            asked = plan(question.text, speakers, question.now, space.user)
             if question.mode == "dense":
                 asked = asked.without_words()
             model = Model(self._embedding.name, self._embedding.dim, self._embedding.fingerprint)

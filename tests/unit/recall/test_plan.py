@@ -122,3 +122,13 @@ def test_a_question_that_is_nothing_but_a_name_is_about_the_name():
 def test_a_number_that_looks_like_a_year_is_no_time():
     for question in ("What is INV-2026-00417?", "Where is room 2019?", "Which service uses port 2049?"):
         assert plan(question, [], NOW).times == ()
+
+
+def test_the_owner_of_a_chat_is_its_user():
+    asked = plan("What medicine must Nora not take?", ["user", "assistant"], NOW, "nora")
+    assert (asked.role, asked.of_owner, asked.named) == ("user", True, frozenset())
+    assert "Nora" not in asked.embedded
+    assert "nora" in asked.terms
+    assert plan("Who is Nora?", ["user", "assistant"], NOW, "nora").embedded == "Who is Nora?"
+    assert plan("What must Nora not take?", [], NOW, "nora").embedded == "What must Nora not take?"
+    assert plan("What is the default port?", ["user", "assistant"], NOW, "default").role is None
