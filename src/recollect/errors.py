@@ -19,7 +19,8 @@ RecollectError
 │   ├── ModelNotInstalled     the local model has not been set up; run `recollect setup`
 │   ├── ModelDamaged          the weights are not the ones that were pinned
 │   ├── EmbeddingModelMismatch  the store was written with another model; see `reembed`
-│   └── EmbedderFailed        the embedder raised, hung or answered nonsense
+│   ├── EmbedderFailed        the embedder raised, hung or answered nonsense
+│   └── ModelFailed           the language model raised, hung or answered nothing
 └── BadSettings               an option that does not exist or a value it cannot take
 """
 
@@ -104,6 +105,10 @@ class EmbeddingModelMismatch(InferenceError):
 
 class EmbedderFailed(InferenceError):
     """The embedder raised, hung or answered nonsense."""
+
+
+class ModelFailed(InferenceError):
+    """The language model raised, hung or answered nothing."""
 
 
 class BadSettings(RecollectError, ValueError):

@@ -12,7 +12,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from recollect.errors import BadInput, StoreClosed
 from recollect.memory import AgentMemory as _AsyncMemory
+from recollect.tiers.conversation import ConversationMemory as _AsyncConversation
+from recollect.tiers.episodic import EpisodicMemory as _AsyncEpisodic
+from recollect.tiers.procedural import ProceduralMemory as _AsyncProcedural
 from recollect.tiers.semantic import SemanticMemory as _AsyncSemantic
+from recollect.tiers.working import WorkingMemory as _AsyncWorking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,13 +86,82 @@ class SemanticMemory:
     history = _blocking(_AsyncSemantic.history)
 
 
+class ConversationMemory:
+    """The dialogue, without await."""
+
+    def __init__(self, real: _AsyncConversation, loop: _Loop) -> None:
+        self._real = real
+        self._loop = loop
+
+    # A message's metadata may have any name, `self` among them, which is all that the checker has against it.
+    add_message = _blocking(_AsyncConversation.add_message)  # type: ignore[arg-type]
+    get_messages_for_llm = _blocking(_AsyncConversation.get_messages_for_llm)
+    search = _blocking(_AsyncConversation.search)
+    get_last_n = _blocking(_AsyncConversation.get_last_n)
+    summary = _blocking(_AsyncConversation.summary)
+    settle = _blocking(_AsyncConversation.settle)
+    clear = _blocking(_AsyncConversation.clear)
+    export = _blocking(_AsyncConversation.export)
+    import_from = _blocking(_AsyncConversation.import_from)
+
+
+class EpisodicMemory:
+    """What happened, without await."""
+
+    def __init__(self, real: _AsyncEpisodic, loop: _Loop) -> None:
+        self._real = real
+        self._loop = loop
+
+    store = _blocking(_AsyncEpisodic.store)
+    get_recent = _blocking(_AsyncEpisodic.get_recent)
+    search = _blocking(_AsyncEpisodic.search)
+    sessions = _blocking(_AsyncEpisodic.sessions)
+
+
+class ProceduralMemory:
+    """How to do things, without await."""
+
+    def __init__(self, real: _AsyncProcedural, loop: _Loop) -> None:
+        self._real = real
+        self._loop = loop
+
+    save = _blocking(_AsyncProcedural.save)
+    get = _blocking(_AsyncProcedural.get)
+    record_outcome = _blocking(_AsyncProcedural.record_outcome)
+    success_rate = _blocking(_AsyncProcedural.success_rate)
+    best = _blocking(_AsyncProcedural.best)
+    all = _blocking(_AsyncProcedural.all)
+    keys = _blocking(_AsyncProcedural.keys)
+    search = _blocking(_AsyncProcedural.search)
+    history = _blocking(_AsyncProcedural.history)
+    retire = _blocking(_AsyncProcedural.retire)
+    rollback = _blocking(_AsyncProcedural.rollback)
+
+
+class WorkingMemory:
+    """The task at hand, without await: what is not awaited anyway is passed through."""
+
+    def __init__(self, real: _AsyncWorking, loop: _Loop) -> None:
+        self._real = real
+        self._loop = loop
+
+    add = _blocking(_AsyncWorking.add)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
 class AgentMemory:
     """Memory for one scope, without await: `with AgentMemory.open("agent.db") as memory: …`."""
 
     def __init__(self, real: _AsyncMemory, loop: _Loop) -> None:
         self._real = real
         self._loop = loop
+        self.working = WorkingMemory(real.working, loop)
+        self.conversation = ConversationMemory(real.conversation, loop)
+        self.episodic = EpisodicMemory(real.episodic, loop)
         self.semantic = SemanticMemory(real.semantic, loop)
+        self.procedural = ProceduralMemory(real.procedural, loop)
 
     @classmethod
     def open(cls, store: str | Path | dict[str, str] | None = None, **options: Any) -> AgentMemory:

@@ -1,0 +1,360 @@
+"""What is being said: a session's messages, kept whole in the store and shown to a model within its limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from recollect.clock import Clock, aware
+from recollect.errors import BadInput
+from recollect.inference.base import called
+from recollect.inference.offline import importance_of
+from recollect.settings import Settings
+from recollect.stores.base import Log
+from recollect.stores.ops import Append, Clear, Entry
+from recollect.tiers.entries import (
+    checked_content,
+    checked_id,
+    checked_metadata,
+    checked_moment,
+    entire,
+    fresh_id,
+)
+from recollect.tiers.gist import gist
+from recollect.tiers.matching import matches
+from recollect.tiers.messages import ROLES, Count, Message, Role, Shown, TokenCounts, cost, cut, message_of, shown
+from recollect.tiers.semantic import checked_count, checked_query
+from recollect.tiers.window import Limits, Roll, Summary, View, applied, instructions_of, next_roll, rendered
+from recollect.values import Scope, Space
+from recollect.words.tokens import count_tokens
+
+Summarise = Callable[[list[Message], str | None], Awaitable[str] | str]
+
+_SUMMARY = "summary"
+_FORMAT = 1
+
+# Of the newest summaries one reaches furthest; more than a few are never in doubt.
+_SUMMARIES_IN_DOUBT = 8
+_HEAD = 8
+_TRIES = 8
+
+
+class ConversationMemory:
+    """The conversation of one session.
+
+    The newest messages are shown word for word and the older ones as a summary that rolls: each new one covers the
+    one before. It is an entry of the same log, so that there is nothing to keep in step. `summarise` makes it from
+    the messages and the summary before; without one, or when it fails, the sentences that matter most do.
+    """
+
+    def __init__(  # noqa: PLR0913 - the front door fixes these
+        self,
+        store: Log,
+        *,
+        scope: Scope,
+        settings: Settings,
+        clock: Clock,
+        max_messages: int = 50,
+        max_tokens: int = 10_000,
+        summarize_threshold: int = 30,
+        summarise: Summarise | None = None,
+        summarise_timeout: float = 30.0,
+        count: Count = count_tokens,
+        ids: Callable[[], str] = fresh_id,
+    ) -> None:
+        self._store = store
+        self._scope = scope
+        self._clock = clock
+        self._limits = Limits(max_messages, max_tokens, summarize_threshold)
+        self._summarise = summarise
+        self._timeout = summarise_timeout
+        self._count = TokenCounts(count)
+        self._ids = ids
+        self._max_content = settings.max_content
+        self._rolling = asyncio.Lock()
+        self.fault: str | None = None
+        """Why the newest summary was made offline although there is a summariser; None when all is well."""
+
+    @property
+    def space(self) -> Space:
+        return self._scope.space("conversation")
+
+    async def add_message(self, role: Role, content: str, **metadata: Any) -> Message:
+        """Keep what was said, and sum up older messages when there are too many to show."""
+        append = self.drafted(role, content, metadata=metadata)
+        await self._store.write(append)
+        await self.settle()
+        return message_of(append.entry)
+
+    def drafted(
+        self,
+        role: Role,
+        content: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        at: datetime | None = None,
+        id: str | None = None,
+    ) -> Append:
+        """What `add_message` would write, for whoever writes it together with something else and settles then.
+
+        The same id again is the same message.
+        """
+        if role not in ROLES:
+            raise BadInput(f"a role is one of {', '.join(ROLES)}, not {role!r:.80}")
+        given = checked_metadata(metadata)
+        # A message that only calls tools says nothing else, and a tool may have nothing to say.
+        silent = role == "tool" or (role == "assistant" and bool(given.get("tool_calls")))
+        text = checked_content(content, self._max_content, may_be_empty=silent)
+        entry = Entry(
+            id=self._ids() if id is None else checked_id(id),
+            kind=role,
+            content=text,
+            at=aware(self._clock()) if at is None else checked_moment("at", at),
+            metadata=given,
+            importance=importance_of(text),
+        )
+        return Append(space=self.space, entry=entry)
+
+    async def get_messages_for_llm(self) -> list[Shown]:
+        """Instructions, summary and newest messages, as dicts with `role` and `content`, within the limits.
+
+        What was shown once is shown the same, byte for byte, until a summary rolls.
+        """
+        async with self._rolling:
+            for _ in range(_TRIES):
+                view = await self._view()
+                roll = next_roll(view, self._limits, self._count)
+                if roll is None:
+                    break
+                await self._roll(view, roll)
+            else:
+                # Others say more than can be summed up; the limits hold all the same.
+                view = await self._view()
+                while (roll := next_roll(view, self._limits, self._count)) is not None:
+                    view = applied(view, roll, view.summary.text if view.summary is not None else "")
+        return rendered(view, self._limits, self._count)
+
+    async def settle(self) -> None:
+        """Sum up what must be; if that is under way already, there is nothing to wait for."""
+        if self._rolling.locked():
+            return
+        async with self._rolling:
+            for _ in range(_TRIES):
+                view = await self._view()
+                roll = next_roll(view, self._limits, self._count)
+                if roll is None:
+                    return
+                await self._roll(view, roll)
+
+    async def search(self, query: str, limit: int = 5) -> list[Message]:
+        """The messages of the whole history that share the most telling words with the query, best first."""
+        query, limit = checked_query(query), checked_count(limit)
+        said = [entry for entry in await entire(self._store, self.space) if entry.kind in ROLES]
+        return [message_of(found.entry) for found in await matches(query, said, limit, aware(self._clock()))]
+
+    async def get_last_n(self, n: int) -> list[Message]:
+        """The newest messages, newest last."""
+        newest = await self._store.recent(self.space, limit=checked_count(n), kinds=ROLES)
+        return [message_of(entry) for entry in newest]
+
+    async def summary(self) -> str | None:
+        """What stands for the messages that are no longer shown; None while all of them are."""
+        view = await self._view()
+        return (view.summary.text or None) if view.summary is not None else None
+
+    async def clear(self) -> None:
+        """Forget the whole conversation, its summary too."""
+        async with self._rolling:
+            await self._store.write(Clear(self.space))
+
+    async def export(self) -> dict[str, Any]:
+        """The whole conversation as JSON data that `import_from` takes."""
+        summary = (await self._view()).summary
+        said = [message_of(entry) for entry in await entire(self._store, self.space) if entry.kind in ROLES]
+        return {
+            "format": _FORMAT,
+            "messages": [
+                {
+                    "id": one.id,
+                    "role": one.role,
+                    "content": one.content,
+                    "timestamp": one.timestamp.isoformat(),
+                    "metadata": dict(one.metadata),
+                }
+                for one in said
+            ],
+            "summary": None if summary is None else summary.text,
+            "rolled": None if summary is None else _rolled(summary, said),
+        }
+
+    async def import_from(self, data: Mapping[str, Any]) -> None:
+        """Make the conversation what an export says, in place of what was here; all of it or nothing."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("messages", []), list | tuple):
+            raise BadInput("import_from takes what export() gave: a dict with a list of 'messages'")
+        if data.get("format", _FORMAT) != _FORMAT:
+            raise BadInput(f"the export has the format {data['format']!r}; this version reads {_FORMAT}")
+        appends = [self._imported(one, at) for at, one in enumerate(data.get("messages", []))]
+        ids = {append.entry.id for append in appends}
+        if len(ids) < len(appends):
+            raise BadInput("two messages of the export have the same id; each message has an id of its own, or none")
+        writes = [*appends]
+        if (text := data.get("summary")) is not None:
+            covered, entry = self._imported_summary(text, data.get("rolled"), len(appends))
+            # Right behind what it covers: its own place in the log says how far it reaches.
+            writes.insert(covered, Append(space=self.space, entry=entry))
+        async with self._rolling:
+            await self._store.write(Clear(self.space), *writes)
+        await self.settle()
+
+    def _imported(self, given: Any, at: int) -> Append:
+        if not isinstance(given, Mapping) or "role" not in given or "content" not in given:
+            raise BadInput(f"message {at} of the export is not a dict with a 'role' and a 'content'")
+        said_at = _moment(given.get("timestamp"), f"message {at}")
+        return self.drafted(
+            given["role"], given["content"], metadata=given.get("metadata"), at=said_at, id=given.get("id")
+        )
+
+    def _imported_summary(self, text: Any, rolled: Any, messages: int) -> tuple[int, Entry]:
+        told = dict(rolled) if isinstance(rolled, Mapping) else {}
+        covered = told.get("messages", 0)
+        if isinstance(covered, bool) or not isinstance(covered, int) or not 0 <= covered <= messages:
+            raise BadInput(f"the export's summary covers {covered!r:.80} messages of {messages}")
+        made = self._summary_entry(
+            Summary(
+                cut(
+                    checked_content(text, self._max_content, may_be_empty=True),
+                    self._limits.summary_tokens,
+                    self._count,
+                ),
+                covers=0,
+                most=min(_whole(told, "most", self._limits.most), self._limits.most),
+                noted=bool(told.get("noted", True)),
+                unanswered=tuple(str(id) for id in told.get("unanswered", ())),
+                at=_moment(told.get("at"), "the summary"),
+            )
+        )
+        metadata = {name: value for name, value in made.metadata.items() if name != "covers"}
+        return covered, replace(made, id=self._ids(), metadata=metadata)
+
+    async def _view(self) -> View:
+        head = [message_of(entry) for entry in await self._store.read(self.space, limit=_HEAD) if entry.kind in ROLES]
+        instructions = instructions_of(head, self._limits, self._count)
+        pinned = {message.seq for message in instructions}
+        newest = await self._store.recent(self.space, limit=_SUMMARIES_IN_DOUBT, kinds=(_SUMMARY,))
+        # Two who rolled at once both covered all before them: the one that reaches further counts.
+        for entry in sorted(newest, key=lambda one: (_covers(one), one.seq), reverse=True):
+            summary = self._summary_of(entry)
+            entries = await entire(self._store, self.space, after=max(0, summary.covers - 1))
+            # One that was made while the conversation was cleared speaks of what is no longer there.
+            if summary.covers == 0 or (entries and entries[0].seq == summary.covers):
+                live = [message_of(one) for one in entries if one.kind in ROLES and one.seq > summary.covers]
+                return View(instructions, summary, [one for one in live if one.seq not in pinned])
+        said = [message_of(entry) for entry in await entire(self._store, self.space) if entry.kind in ROLES]
+        return View(instructions, None, [one for one in said if one.seq not in pinned])
+
+    def _summary_of(self, entry: Entry) -> Summary:
+        told = entry.metadata
+        return Summary(
+            entry.content,
+            covers=_covers(entry),
+            most=min(told["most"], self._limits.most),
+            noted=told["noted"],
+            unanswered=tuple(told["unanswered"]),
+            at=entry.at,
+        )
+
+    def _summary_entry(self, summary: Summary) -> Entry:
+        return Entry(
+            # Two who come to the same decision write one summary.
+            id=f"{_SUMMARY}:{summary.covers}:{summary.most}",
+            kind=_SUMMARY,
+            content=summary.text,
+            at=summary.at or aware(self._clock()),
+            metadata={
+                "covers": summary.covers,
+                "most": summary.most,
+                "noted": summary.noted,
+                "unanswered": list(summary.unanswered),
+                **({"fault": self.fault} if self.fault else {}),
+            },
+        )
+
+    async def _roll(self, view: View, roll: Roll) -> None:
+        before = view.summary.text if view.summary is not None else ""
+        text = await self._told(view.live[: roll.covered], before)
+        after = applied(view, roll, text).summary
+        assert after is not None
+        await self._store.write(Append(space=self.space, entry=self._summary_entry(after)))
+
+    async def _told(self, messages: Sequence[Message], before: str) -> str:
+        """The summary that covers these messages and the summary before them, within its bound."""
+        most, text = self._limits.summary_tokens, before
+        self.fault = None
+        for some in self._portions(messages):
+            told = None
+            # A summariser that has failed once is not waited for again and again.
+            if self._summarise is not None and self.fault is None:
+                told = await self._asked(self._summarise, some, text)
+            text = await asyncio.to_thread(gist, some, text, most, self._count) if told is None else told
+        return cut(text, most, self._count)
+
+    async def _asked(self, summarise: Summarise, messages: list[Message], before: str) -> str | None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                told = await called(lambda given: summarise(*given), (messages, before or None), None)
+        except Exception as error:  # noqa: BLE001 - whatever a model does, what was said is summed up without it
+            self.fault = type(error).__name__
+            return None
+        if not isinstance(told, str) or not told.strip():
+            self.fault = "the summariser gave no text"
+            return None
+        return told.replace("\x00", "").encode("utf-8", "replace").decode()
+
+    def _portions(self, messages: Sequence[Message]) -> Iterator[list[Message]]:
+        """As much at a time as is shown to a model at most; an import may bring thousands at once."""
+        some: list[Message] = []
+        left = self._limits.max_tokens
+        for message in messages:
+            left -= cost(shown(message, self._limits.most, self._count), self._count)
+            if some and left < 0:
+                yield some
+                some, left = [], self._limits.max_tokens
+            some.append(message)
+        if some:
+            yield some
+
+
+def _covers(entry: Entry) -> int:
+    """How far a summary reaches: up to its own place, if it does not say."""
+    return int(entry.metadata.get("covers", entry.seq))
+
+
+def _moment(given: Any, what: str) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        return checked_moment(f"the time of {what}", datetime.fromisoformat(given))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"the time of {what} is {given!r:.80}, not an ISO time") from error
+
+
+def _rolled(summary: Summary, said: Sequence[Message]) -> dict[str, Any]:
+    return {
+        "messages": sum(one.seq <= summary.covers for one in said),
+        "most": summary.most,
+        "noted": summary.noted,
+        "unanswered": list(summary.unanswered),
+        "at": None if summary.at is None else summary.at.isoformat(),
+    }
+
+
+def _whole(told: Mapping[str, Any], name: str, default: int) -> int:
+    value = told.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(f"the export's {name!r} is a whole number from 1, not {value!r:.80}")
+    return value

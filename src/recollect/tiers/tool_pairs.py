@@ -1,0 +1,145 @@
+"""Tool calls and their results, in the shapes that models speak: which item holds which, and where a cut parts none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Item = str | Mapping[str, Any]
+
+_CALLS = {"tool_use": "id", "server_tool_use": "id", "function_call": "call_id"}
+_RESULTS = {"tool_result": "tool_use_id", "function_call_output": "call_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ids of the calls that an item makes and of the calls that it answers."""
+
+    calls: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+
+
+def ends_of(item: Item) -> Ends:
+    """OpenAI: `tool_calls` and `tool_call_id`. Anthropic: blocks `tool_use` and `tool_result`. Responses: `call_id`."""
+    if isinstance(item, str):
+        return Ends()
+    calls, results = [], []
+    for block in (item, *blocks_of(item)):
+        if isinstance(block, Mapping):
+            kind = block.get("type")
+            calls.append(block.get(_CALLS.get(kind, "")) if isinstance(kind, str) else None)
+            results.append(block.get(_RESULTS.get(kind, "")) if isinstance(kind, str) else None)
+    calls += [call.get("id") for call in tool_calls_of(item)]
+    results.append(item.get("tool_call_id"))
+    return Ends(_names(calls), _names(results))
+
+
+def blocks_of(item: Mapping[str, Any]) -> Sequence[Any]:
+    content = item.get("content")
+    return content if isinstance(content, list) else ()
+
+
+def tool_calls_of(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    calls = item.get("tool_calls")
+    return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+
+
+def spans(ends: Sequence[Ends]) -> list[tuple[int, int]]:
+    """(call, result) as places in the sequence; an id that is used again belongs to its last call."""
+    return [(made, at) for made, at, _ in _answers(ends)]
+
+
+def pending(ends: Sequence[Ends]) -> dict[str, int]:
+    """The calls that have no result yet, with their places."""
+    waiting: dict[str, int] = {}
+    for at, end in enumerate(ends):
+        for name in end.results:
+            waiting.pop(name, None)
+        waiting.update(dict.fromkeys(end.calls, at))
+    return waiting
+
+
+def cut_before(ends: Sequence[Ends], wanted: int) -> int:
+    """The last place at or before `wanted` where a cut parts no call from its result."""
+    crossing = spans(ends)
+    cut = wanted
+    while parted := [made for made, answered in crossing if made < cut <= answered]:
+        cut = min(parted)
+    return cut
+
+
+def cut_after(ends: Sequence[Ends], wanted: int) -> int:
+    """The first place at or after `wanted` where a cut parts no call from its result."""
+    crossing = spans(ends)
+    cut = wanted
+    while parted := [answered for made, answered in crossing if made < cut <= answered]:
+        cut = max(parted) + 1
+    return cut
+
+
+def is_one_exchange(ends: Sequence[Ends]) -> bool:
+    """Whether these are calls followed by their results and nothing else; a call after a result begins another."""
+    answered = False
+    for end in ends:
+        if not (end.calls or end.results) or (end.calls and answered):
+            return False
+        answered = answered or bool(end.results)
+    return True
+
+
+def parted_by(ends: Sequence[Ends], cut: int) -> dict[int, frozenset[str]]:
+    """For each item after the cut, the ids that it answers and whose calls stand before the cut."""
+    found: dict[int, frozenset[str]] = {}
+    for made, at, name in _answers(ends):
+        if made < cut <= at:
+            found[at] = found.get(at, frozenset()) | {name}
+    return found
+
+
+def told(item: Item, names: frozenset[str]) -> Item:
+    """The item with those results as plain text: their calls are gone, and a result alone is refused by every model."""
+    if isinstance(item, str):
+        return item
+    if item.get("tool_call_id") in names or _answered(item) in names:
+        name = item.get("tool_call_id") or _answered(item)
+        content = item.get("content", item.get("output"))
+        return {"role": "user", "content": f"[late result of {name}] {_plain(content)}"}
+    blocks = [
+        {"type": "text", "text": f"[late result of {_answered(block)}] {_plain(block.get('content'))}"}
+        if isinstance(block, Mapping) and _answered(block) in names
+        else block
+        for block in blocks_of(item)
+    ]
+    return {**item, "content": blocks} if blocks else item
+
+
+def _answers(ends: Sequence[Ends]) -> Iterator[tuple[int, int, str]]:
+    made: dict[str, int] = {}
+    for at, end in enumerate(ends):
+        for name in end.results:
+            if name in made:
+                yield made[name], at, name
+        made.update(dict.fromkeys(end.calls, at))
+
+
+def _answered(block: Mapping[str, Any]) -> str | None:
+    kind = block.get("type")
+    name = block.get(_RESULTS.get(kind, "")) if isinstance(kind, str) else None
+    return name if isinstance(name, str) else None
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return " ".join(
+            str(part["text"]) if isinstance(part, Mapping) and "text" in part else json.dumps(part, ensure_ascii=False)
+            for part in content
+        )
+    return "" if content is None else json.dumps(content, ensure_ascii=False)
+
+
+def _names(found: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in found if isinstance(name, str) and name))

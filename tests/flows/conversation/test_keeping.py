@@ -1,0 +1,168 @@
+"""The conversation is kept whole, by everybody who writes to it, and what cannot be meant is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.errors import BadInput, BadQuery
+from recollect.settings import Settings
+from recollect.stores.connect import Stores, connect
+from recollect.testing import ManualClock
+from recollect.tiers.conversation import ConversationMemory
+from tests.flows.conversation.talking import ADA, Maker, conversation_on, listing, talk, texts
+
+
+class TestKeeping:
+    async def test_a_message_comes_back_as_it_was_said(self, conversation: ConversationMemory, clock: ManualClock):
+        said = await conversation.add_message("user", "Hello!", channel={"name": "web", "ids": [1, None]})
+        assert (said.role, said.content, said.timestamp) == ("user", "Hello!", clock.now)
+        assert said.metadata == {"channel": {"name": "web", "ids": [1, None]}}
+        assert await conversation.get_last_n(5) == [said]
+        assert await conversation.get_messages_for_llm() == [{"role": "user", "content": "Hello!"}]
+
+    async def test_a_short_conversation_is_shown_word_for_word(self, conversation: ConversationMemory):
+        await talk(conversation, 30)
+        assert texts(await conversation.get_messages_for_llm()) == [f"message {n}" for n in range(30)]
+        assert await conversation.summary() is None
+
+    async def test_the_newest_come_last(self, conversation: ConversationMemory):
+        await talk(conversation, 40)
+        assert [one.content for one in await conversation.get_last_n(3)] == ["message 37", "message 38", "message 39"]
+        assert len(await conversation.get_last_n(100)) == 40
+        assert await conversation.get_last_n(0) == []
+
+    async def test_the_same_words_twice_are_two_messages(self, conversation: ConversationMemory):
+        await conversation.add_message("user", "ok")
+        await conversation.add_message("user", "ok")
+        assert len(await conversation.get_last_n(5)) == 2
+
+    async def test_the_same_id_is_the_same_message(self, conversation: ConversationMemory, stores: Stores):
+        for text in ("once", "twice"):
+            await stores.log("conversation").write(conversation.drafted("user", text, id="turn-1"))
+        assert [one.content for one in await conversation.get_last_n(5)] == ["once"]
+
+    async def test_a_new_object_goes_on_where_the_last_one_stopped(self, make: Maker):
+        await talk(make(), 35)
+        shown = await make().get_messages_for_llm()
+        assert "message 34" in shown[-1]["content"]
+        await talk(make(), 1, start=35)
+        assert (await make().get_messages_for_llm())[: len(shown)] == shown
+
+    async def test_clearing_forgets_all_of_it(self, conversation: ConversationMemory):
+        await talk(conversation, 35)
+        await conversation.clear()
+        assert await conversation.get_messages_for_llm() == []
+        assert await conversation.get_last_n(5) == []
+        assert await conversation.search("message") == []
+        assert await conversation.summary() is None
+        await conversation.add_message("user", "Anew.")
+        assert texts(await conversation.get_messages_for_llm()) == ["Anew."]
+
+    @pytest.mark.parametrize("part", ["tenant", "user", "agent", "session"])
+    async def test_nobody_else_hears_it(self, part: str, conversation: ConversationMemory, make: Maker):
+        await talk(conversation, 35)
+        other = make(replace(ADA, **{part: "other"}))
+        assert await other.get_messages_for_llm() == []
+        assert await other.search("message") == []
+        await other.clear()
+        assert len(await conversation.get_last_n(100)) == 35
+
+
+class TestTogether:
+    async def test_two_who_write_at_once_lose_nothing(self, make: Maker):
+        one, other = make(summarise=listing), make(summarise=listing)
+
+        async def say(conversation: ConversationMemory, name: str) -> None:
+            for n in range(40):
+                await conversation.add_message("user", f"message {name}{n}")
+                if n % 7 == 0:
+                    await conversation.get_messages_for_llm()
+
+        await asyncio.gather(say(one, "a"), say(other, "b"), say(one, "c"))
+        wanted = {f"{name}{n}" for name in "abc" for n in range(40)}
+        assert {message.content.split()[-1] for message in await one.get_last_n(1000)} == wanted
+        shown = texts(await other.get_messages_for_llm())
+        covered = (await other.summary() or "").split()
+        live = [text.split()[-1] for text in shown if text.startswith("message")]
+        assert len(covered) == len(set(covered))
+        assert sorted(covered + live) == sorted(wanted)
+        assert await one.get_messages_for_llm() == await other.get_messages_for_llm()
+
+    async def test_other_processes_write_to_the_same_conversation(self, tmp_path: Path):
+        program = f"""
+import asyncio, sys
+from recollect.clock import system_clock
+from recollect.settings import Settings
+from recollect.stores.connect import connect
+from recollect.tiers.conversation import ConversationMemory
+from recollect.values import Scope
+
+async def main(path, name):
+    stores = await connect(path, Settings(), system_clock)
+    conversation = ConversationMemory(
+        stores.log("conversation"), scope={ADA!r}, settings=Settings(), clock=system_clock
+    )
+    for n in range(40):
+        await conversation.add_message("user", f"message {{name}}{{n}}")
+    await stores.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+        path = str(tmp_path / "agent.db")
+        running = [await asyncio.create_subprocess_exec(sys.executable, "-c", program, path, name) for name in "ab"]
+        assert [await process.wait() for process in running] == [0, 0]
+        clock = ManualClock(datetime(2030, 1, 1, tzinfo=UTC))
+        stores = await connect(path, Settings(), clock)
+        conversation = conversation_on(stores.log("conversation"), clock)
+        said = [message.content for message in await conversation.get_last_n(1000)]
+        assert sorted(said) == sorted(f"message {name}{n}" for name in "ab" for n in range(40))
+        assert texts(await conversation.get_messages_for_llm())[-10:] == said[-10:]
+        await stores.close()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("role", "content", "metadata"),
+        [
+            ("robot", "x", {}),
+            ("User", "x", {}),
+            (None, "x", {}),
+            (["user"], "x", {}),
+            ("summary", "x", {}),
+            ("user", "", {}),
+            ("assistant", " \n", {}),
+            ("assistant", "", {"tool_calls": []}),
+            ("user", None, {}),
+            ("user", b"x", {}),
+            ("user", "a\x00b", {}),
+            ("user", "half \ud800", {}),
+            ("tool", "x" * 10_000_000, {}),
+            ("user", "x", {"a": object()}),
+            ("user", "x", {"a": float("nan")}),
+            ("user", "x", {"a": {"b": "\x00"}}),
+        ],
+    )
+    async def test_it_is_refused_and_nothing_is_written(
+        self, conversation: ConversationMemory, role: Any, content: Any, metadata: dict[str, Any]
+    ):
+        with pytest.raises(BadInput):
+            await conversation.add_message(role, content, **metadata)
+        assert await conversation.get_last_n(5) == []
+
+    async def test_limits_and_queries_are_checked(self, conversation: ConversationMemory):
+        for n in (-1, True, "2"):
+            with pytest.raises(BadQuery):
+                await conversation.get_last_n(n)  # type: ignore[arg-type]
+            with pytest.raises(BadQuery):
+                await conversation.search("x", n)  # type: ignore[arg-type]
+        with pytest.raises(BadQuery):
+            await conversation.search(" ")
+        with pytest.raises(BadInput, match="time zone"):
+            conversation.drafted("user", "x", at=datetime(2026, 1, 1))  # noqa: DTZ001 - the point of this case

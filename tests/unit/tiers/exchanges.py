@@ -1,0 +1,98 @@
+"""Histories for working memory: messages and tool exchanges in every shape, and a model that remembers its prompts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+from recollect.tiers.tool_pairs import ends_of
+
+
+def message(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+def varied(words: str) -> str:
+    """A long text of which no two sentences are the same."""
+    return " ".join(f"{words} number {number}." for number in range(1000))
+
+
+def openai_exchange(names: list[str], answer: str, argument: str = "x") -> list[dict[str, Any]]:
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "look", "arguments": json.dumps({"q": argument})}}
+        for name in names
+    ]
+    return [
+        message("assistant", None, tool_calls=calls),
+        *(message("tool", f"{name}: {answer}", tool_call_id=name) for name in names),
+    ]
+
+
+def anthropic_exchange(names: list[str], answer: str, argument: str = "x") -> list[dict[str, Any]]:
+    return [
+        message(
+            "assistant",
+            [{"type": "text", "text": "Let me look."}]
+            + [{"type": "tool_use", "id": name, "name": "look", "input": {"q": argument}} for name in names],
+        ),
+        message(
+            "user",
+            [{"type": "tool_result", "tool_use_id": name, "content": f"{name}: {answer}"} for name in names],
+        ),
+    ]
+
+
+def responses_exchange(names: list[str], answer: str, argument: str = "x") -> list[dict[str, Any]]:
+    call = {"type": "function_call", "name": "look", "arguments": json.dumps({"q": argument})}
+    return [
+        *({**call, "call_id": n} for n in names),
+        *({"type": "function_call_output", "call_id": n, "output": f"{n}: {answer}"} for n in names),
+    ]
+
+
+EXCHANGES = [openai_exchange, anthropic_exchange, responses_exchange]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Any]:
+    """Messages and tool exchanges of every shape and size, some of them interleaved with what else goes on."""
+    history: list[Any] = []
+    for number in range(draw(st.integers(1, 14))):
+        words = draw(st.sampled_from([1, 1, 3, 10, 40, 400, 1500]))
+        body = f"m{number}x " + "The host 10.0.0.7 failed again. " * (words // 6) + "word " * (words % 6)
+        kind = draw(st.sampled_from(["text", "message", "exchange", "exchange", "interleaved", "unanswered", "free"]))
+        names = [f"call-{number}-{at}" for at in range(draw(st.integers(1, 4)))]
+        exchange = draw(st.sampled_from(EXCHANGES))(names, body, body if draw(st.booleans()) else "x")
+        match kind:
+            case "text":
+                history.append(body)
+            case "message":
+                history.append(message(draw(st.sampled_from(["user", "assistant", "system"])), body))
+            case "exchange":
+                history += exchange
+            case "interleaved":
+                for at, one in enumerate(exchange):
+                    history += [one, *([f"m{number}y{at} meanwhile"] * draw(st.integers(0, 3)))]
+            case "unanswered":
+                history.append(exchange[0])
+            case "free":
+                history.append({"kind": "note", "data": {"text": body, "n": [1, 2, {"deep": None}]}})
+    return history
+
+
+def pairs_of(items: list[Any]) -> tuple[set[str], set[str]]:
+    ends = [ends_of(item) for item in items]
+    return {name for end in ends for name in end.calls}, {name for end in ends for name in end.results}
+
+
+class Kept:
+    """A model that is asked for summaries and remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+
+    def __call__(self, prompt: str) -> str:
+        self.prompts.append(prompt)
+        return f"Summary number {len(self.prompts)}: the host failed."
