@@ -26,10 +26,14 @@ def drawing(deepest: int = DEEPEST) -> str:
     return "\n".join(lines(PACKAGE, 0, deepest))
 
 
+# Packages whose own sentence says enough: their modules are alike, and the map has to be read in one go.
+FOLDED = {"testing"}
+
+
 def lines(package: Path, depth: int, deepest: int) -> Iterator[str]:
     """Modules before packages, each in alphabetical order; a package speaks through its __init__.py."""
     yield entry(f"{package.name}/", package / "__init__.py", depth)
-    if depth == deepest:
+    if depth == deepest or package.name in FOLDED:
         return
     children = sorted(child for child in package.iterdir() if not child.name.startswith(("_", ".")))
     for module in children:
