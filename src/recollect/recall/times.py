@@ -50,9 +50,14 @@ _DAYS_IN = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 _FADING_DAYS = 14.0
 
+# One quick look before the careful ones: most questions name no time.
+_MAY_NAME_A_TIME = re.compile(rf"\d|\b(?:ago|today|yesterday|week|month|year|{_MONTH})\b", re.IGNORECASE)
+
 
 def times_named(question: str, now: datetime) -> tuple[Span, ...]:
     """Every span of time that a question names."""
+    if not _MAY_NAME_A_TIME.search(question):
+        return ()
     return (*_dates(question), *_relative(question, now))
 
 

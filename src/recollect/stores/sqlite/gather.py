@@ -32,7 +32,7 @@ def gather(search: Search, connection: apsw.Connection, ask: Ask) -> Evidence:
     scan = None if ask.vector is None else search.scan(connection, state, ask.vector)
     postings = search.postings(connection, state, ask.terms)
     shown = postings.only(allowed)
-    lists = [(shown.places, shown.scores)]
+    lists = [(shown.places, shown.scores)] if ask.terms else []
     if scan is not None and ask.vector is not None:
         lists.append(scan.best(connection, ask.vector, allowed, ask.limit))
     briefs = _candidates(connection, state, lists, ask.limit)
@@ -61,7 +61,8 @@ def _candidates(
     for places, scores in lists:
         best = leaders(connection, state, places, scores, limit)
         led.append((places[best], scores[best]))
-    briefs = briefs_at(connection, np.unique(np.concatenate([places for places, _ in led])))
+    every = np.unique(np.concatenate([places for places, _ in led])) if led else np.empty(0, np.int64)
+    briefs = briefs_at(connection, every)
     kept: set[int] = set()
     for places, scores in led:
         steps = np.rint(scores * SCORE_STEPS).tolist()

@@ -73,6 +73,9 @@ class Postings:
         return Postings(self.places[mask], self.parts[mask], self.scores[mask], self.weights)
 
 
+_NO_POSTINGS = Postings(np.empty(0, np.int64), np.empty((0, 0)), np.empty(0), np.empty(0))
+
+
 class Search:
     """Answers questions about items on a reader's connection, with the help of two caches."""
 
@@ -122,6 +125,8 @@ class Search:
 
     def postings(self, connection: apsw.Connection, state: State, terms: Sequence[str]) -> Postings:
         """Every item of a space that has one of the terms, with what each of them says for it."""
+        if not terms:
+            return _NO_POSTINGS
         corpus = Corpus(state.items, state.words / state.items)
         holders = [words.holders(connection, state.id, term) for term in terms]
         weights = np.array([rarity(corpus, len(places)) for places, _ in holders], np.float64)
