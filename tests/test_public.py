@@ -20,7 +20,7 @@ PROMISED = {
 }
 
 # Everything heavy is loaded when it is first used: a program that only imports us does not pay for it.
-HEAVY = ("apsw", "onnxruntime", "onnx", "typer", "rich", "tokenizers", "google.protobuf")
+HEAVY = ("numpy", "apsw", "onnxruntime", "onnx", "typer", "rich", "tokenizers", "google.protobuf")
 
 IMPORT_IN_A_NEW_PROCESS = f"""
 import sys, time

@@ -1,5 +1,9 @@
 """The public names, and nothing else."""
 
+import importlib
+import typing
+from typing import TYPE_CHECKING
+
 from recollect.errors import (
     BadInput,
     BadQuery,
@@ -22,16 +26,41 @@ from recollect.errors import (
     StoreUnavailable,
     Unsupported,
 )
-from recollect.memory import AgentMemory
 from recollect.settings import TIERS, MemoryTier, Settings
-from recollect.tiers.conversation import ConversationMemory
-from recollect.tiers.episodic import EpisodicMemory
-from recollect.tiers.procedural import ProceduralMemory
-from recollect.tiers.semantic import SemanticMemory
-from recollect.tiers.working import WorkingMemory
 from recollect.values import Context, Hit, MemoryItem, Scope
 
+if TYPE_CHECKING:
+    from recollect.memory import AgentMemory
+    from recollect.tiers.conversation import ConversationMemory
+    from recollect.tiers.episodic import EpisodicMemory
+    from recollect.tiers.procedural import ProceduralMemory
+    from recollect.tiers.semantic import SemanticMemory
+    from recollect.tiers.working import WorkingMemory
+
 __version__ = "0.1.0"
+
+# Loaded when they are first asked for: a program that imports us for an error's name does not wait for numpy.
+_AT_FIRST_USE = {
+    "AgentMemory": "recollect.memory",
+    "ConversationMemory": "recollect.tiers.conversation",
+    "EpisodicMemory": "recollect.tiers.episodic",
+    "ProceduralMemory": "recollect.tiers.procedural",
+    "SemanticMemory": "recollect.tiers.semantic",
+    "WorkingMemory": "recollect.tiers.working",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _AT_FIRST_USE:
+        raise AttributeError(f"module 'recollect' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_AT_FIRST_USE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 __all__ = [
     "TIERS",

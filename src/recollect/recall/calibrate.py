@@ -84,11 +84,11 @@ def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool
     covered = weights @ (scored.words > 0.0) / mass if mass > 0.0 else np.zeros(len(scored.total))
     if words_alone:
         return np.asarray((covered**2) ** _SHAPE)
-    about = 1.0 - (1.0 - np.minimum(scored.meaning, 1.0)) * (1.0 - _COVERED * covered**2)
+    about = 1.0 - (1.0 - np.clip(scored.meaning, 0.0, 1.0)) * (1.0 - _COVERED * covered**2)
     best = float(about.max())
     lent = np.sum([scored.shares[name] for name in _LENT], axis=0)
     evidence = scored.shares["words"] + scored.shares["meaning"] + 0.5 * lent
     # Capped, so that an echo of the question itself, found word for word, does not hide what answers it.
     most = min(float(evidence.max()), _ECHO)
-    share = np.minimum(evidence / most, 1.0) if most > 0.0 else np.zeros(len(evidence))
+    share = np.clip(evidence / most, 0.0, 1.0) if most > 0.0 else np.zeros(len(evidence))
     return np.asarray(best**_SHAPE * share ** (_FALL * max(best - _UNSURE, 0.0)))

@@ -76,7 +76,7 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
     own = parts.sum(axis=0)
     passages = np.array([brief.passages for brief in evidence.briefs], np.float64)
     known = np.nan_to_num(cosines - weights.passages * np.log(np.maximum(passages, 1.0)), nan=weights.unrelated)
-    meaning = _settled(np.maximum((known - weights.unrelated) / (1.0 - weights.unrelated), 0.0))
+    meaning = _settled((known - weights.unrelated) / (1.0 - weights.unrelated))
     beside = near.best(meaning[np.newaxis], 1)[0]
     shares = {
         "words": own,
@@ -131,8 +131,8 @@ def _of_role(evidence: Evidence, plan: Plan) -> Column:
 
 
 def _settled(meaning: Column) -> Column:
-    """Beyond 1 only a trace counts: an embedder on a stretched scale keeps its order but gets no louder."""
-    return np.asarray(np.minimum(meaning, 1.0) + 0.05 * np.maximum(meaning - 1.0, 0.0))
+    """Below 0 and beyond 1 only a trace counts: enough to keep the order of cosines, and no more."""
+    return np.asarray(np.clip(meaning, 0.0, 1.0) + 0.05 * (meaning - np.clip(meaning, 0.0, 1.0)))
 
 
 def _said_by(evidence: Evidence, speakers: frozenset[str]) -> Column:
