@@ -70,12 +70,16 @@ def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> 
     return wait  # type: ignore[return-value]
 
 
-class SemanticMemory:
-    """What is known, without await."""
+class _Part:
+    """A tier behind the same thread."""
 
-    def __init__(self, real: _AsyncSemantic, loop: _Loop) -> None:
+    def __init__(self, real: Any, loop: _Loop) -> None:
         self._real = real
         self._loop = loop
+
+
+class SemanticMemory(_Part):
+    """What is known, without await."""
 
     add = _blocking(_AsyncSemantic.add)
     add_many = _blocking(_AsyncSemantic.add_many)
@@ -86,12 +90,8 @@ class SemanticMemory:
     history = _blocking(_AsyncSemantic.history)
 
 
-class ConversationMemory:
+class ConversationMemory(_Part):
     """The dialogue, without await."""
-
-    def __init__(self, real: _AsyncConversation, loop: _Loop) -> None:
-        self._real = real
-        self._loop = loop
 
     # A message's metadata may have any name, `self` among them, which is all that the checker has against it.
     add_message = _blocking(_AsyncConversation.add_message)  # type: ignore[arg-type]
@@ -105,12 +105,8 @@ class ConversationMemory:
     import_from = _blocking(_AsyncConversation.import_from)
 
 
-class EpisodicMemory:
+class EpisodicMemory(_Part):
     """What happened, without await."""
-
-    def __init__(self, real: _AsyncEpisodic, loop: _Loop) -> None:
-        self._real = real
-        self._loop = loop
 
     store = _blocking(_AsyncEpisodic.store)
     get_recent = _blocking(_AsyncEpisodic.get_recent)
@@ -118,12 +114,8 @@ class EpisodicMemory:
     sessions = _blocking(_AsyncEpisodic.sessions)
 
 
-class ProceduralMemory:
+class ProceduralMemory(_Part):
     """How to do things, without await."""
-
-    def __init__(self, real: _AsyncProcedural, loop: _Loop) -> None:
-        self._real = real
-        self._loop = loop
 
     save = _blocking(_AsyncProcedural.save)
     get = _blocking(_AsyncProcedural.get)
@@ -138,12 +130,8 @@ class ProceduralMemory:
     rollback = _blocking(_AsyncProcedural.rollback)
 
 
-class WorkingMemory:
+class WorkingMemory(_Part):
     """The task at hand, without await: what is not awaited anyway is passed through."""
-
-    def __init__(self, real: _AsyncWorking, loop: _Loop) -> None:
-        self._real = real
-        self._loop = loop
 
     add = _blocking(_AsyncWorking.add)
 
