@@ -10,9 +10,10 @@ from recollect.errors import Conflict
 from recollect.stores.base import Records
 from recollect.stores.ops import Put
 from recollect.stores.where import Where
+from recollect.tiers.patience import pause
 from recollect.values import MemoryItem, Space, content_id
 
-_TRIES = 64
+_TRIES = 200
 _MOST_VALUES = 1000
 
 
@@ -42,7 +43,7 @@ async def write(store: Records, space: Space, puts: list[Put], keyed: list[Memor
 
     What was true when counts, not what was said last: a value that is told late takes its place in the history.
     """
-    for _ in range(_TRIES):
+    for tries in range(_TRIES):
         held = {item.key: await values(store, space, item.key) for item in keyed if item.key is not None}
         retired = _superseded(held, keyed)
         if not puts and not retired:
@@ -50,6 +51,7 @@ async def write(store: Records, space: Space, puts: list[Put], keyed: list[Memor
         try:
             await store.write(*(_in_history(put, held) for put in puts), *retired)
         except Conflict:
+            await pause(tries)
             continue
         ended = {put.item.key for put in retired}
         # Whoever ends an older value holds its version against all others. The first values of a key have no such
@@ -84,13 +86,14 @@ def _in_history(put: Put, held: Mapping[str, list[MemoryItem]]) -> Put:
 
 
 async def _settle(store: Records, space: Space, key: str) -> None:
-    for _ in range(_TRIES):
+    for tries in range(_TRIES):
         current = [one for one in await values(store, space, key) if one.superseded_by is None]
         if len(current) < 2:
             return
         try:
             await store.write(*(_retired(one, current[0]) for one in current[1:]))
         except Conflict:
+            await pause(tries)
             continue
         return
 

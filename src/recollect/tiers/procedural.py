@@ -19,6 +19,7 @@ from recollect.stores.question import Question
 from recollect.stores.where import Condition, Where
 from recollect.tiers.indexing import index_terms
 from recollect.tiers.outcomes import SuccessRate, rank
+from recollect.tiers.patience import pause
 from recollect.tiers.procedure import Procedure, changed, item_of, procedure_of, version_id
 from recollect.tiers.procedure_input import (
     checked_body,
@@ -265,11 +266,11 @@ class ProceduralMemory:
 
     async def _until_written(self, key: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until nobody else has written in between; each attempt reads anew."""
-        for _ in range(_TRIES):
+        for tries in range(_TRIES):
             try:
                 return await attempt()
             except Conflict:
-                continue
+                await pause(tries)
         raise Conflict(f"the procedure {key!r} is being changed by others all the time; nothing was stored, try again")
 
     async def _newest(self, key: str) -> MemoryItem | None:

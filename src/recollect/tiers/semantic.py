@@ -25,6 +25,7 @@ from recollect.stores.where import FIELDS, Condition, Where, parse_where
 from recollect.tiers import keyed
 from recollect.tiers.facts import Fact, FactOptions, facts_of, in_utc
 from recollect.tiers.indexing import index_terms, passages
+from recollect.tiers.patience import pause
 from recollect.tiers.turns import Said, checked_position, said
 from recollect.values import NOTHING, Hit, MemoryItem, Scope, Space, Turn, content_id, plain_json
 
@@ -172,13 +173,14 @@ class SemanticMemory:
     async def update_importance(self, id: str, importance: float) -> bool:
         """Set an item's importance; False when there is no such item."""
         importance = _fraction("importance", importance)
-        for _ in range(_TRIES):
+        for tries in range(_TRIES):
             item = await self.get(id)
             if item is None:
                 return False
             try:
                 await self._store.write(Put(item=replace(item, importance=importance), expect=item.version))
             except Conflict:
+                await pause(tries)
                 continue
             return True
         raise Conflict(f"item {id!r} is being changed by others all the time; try again")
