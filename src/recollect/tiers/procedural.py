@@ -207,7 +207,11 @@ class ProceduralMemory:
     async def _save(self, given: Procedure) -> Procedure:
         item = await self._newest(given.key)
         if item is None:
-            return await self._add(given, await self._next_number(given.key), None)
+            number = await self._next_number(given.key)
+            if number > 1 and await self._newest(given.key) is not None:
+                # Somebody saved the first version between our two looks: as it is, theirs would never be ended.
+                raise Conflict(f"the procedure {given.key!r} was saved by somebody else just now")
+            return await self._add(given, number, None)
         known = procedure_of(item)
         merged = replace(given, description=given.description or known.description, tags=given.tags or known.tags)
         if merged.body != known.body:

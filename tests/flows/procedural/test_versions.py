@@ -73,6 +73,20 @@ class TestSaving:
         assert [one.version for one in history] == list(range(12, 0, -1))
         assert [one.version for one in history if one.current] == [12]
 
+    async def test_a_first_version_saved_by_somebody_else_meanwhile_is_ended(self, open_tier: Opener, monkeypatch):
+        mine, theirs = [await open_tier(agent="builder") for _ in range(2)]
+        look = mine._next_number
+
+        async def late(key: str) -> int:
+            if await theirs.get(key) is None:
+                await theirs.save(key, "their way")
+            return await look(key)
+
+        monkeypatch.setattr(mine, "_next_number", late)
+        saved = await mine.save("deploy", "my way")
+        assert saved.version == 2
+        assert [(one.version, one.current) for one in await mine.history("deploy")] == [(2, True), (1, False)]
+
     async def test_a_clock_that_runs_backwards_does_not_bring_old_versions_back(
         self, tier: ProceduralMemory, clock: ManualClock
     ):
