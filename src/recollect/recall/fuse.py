@@ -20,7 +20,7 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each kind of evidence counts. Found on half of two corpora, checked on the other halves."""
+    """How much each kind of evidence counts; docs/decisions/003 says how the numbers were found, and how honestly."""
 
     beside: float = 0.8
     """A word in the turn next to this one, against the same word in this one."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# The usual values; the search over them on two corpora was flat between 0.9 and 1.5 (k1) and 0.3 and 0.75 (b).
+# The usual values. On LoCoMo k1 from 0.6 to 2 and b from 0.2 to 0.9 move R@10 by less than a point; a b of 0.4 lets
+# an assistant's long answers win over a user's short turns.
 K1 = 1.2
 B = 0.75
 
