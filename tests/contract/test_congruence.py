@@ -259,7 +259,7 @@ async def _ask(store: SqliteStore | InMemoryStore, method: str, asked: list[Any]
             return found if not found.found else list(found.found)
         case "gather", [where, query, terms, limit]:
             ask = Ask(where, query, tuple(terms), limit, reach=1)
-            gathered = await store.gather(ask, lambda evidence, fetch: evidence)
+            gathered = await store.gather(ask, lambda evidence, lookup: evidence)
             return (
                 gathered.briefs,
                 np.nan_to_num(gathered.cosines, nan=-2.0).round(3).tolist(),

@@ -86,7 +86,7 @@ def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool
         return np.asarray((covered**2) ** _SHAPE)
     about = 1.0 - (1.0 - np.clip(scored.meaning, 0.0, 1.0)) * (1.0 - _COVERED * covered**2)
     best = float(about.max())
-    lent = np.sum([scored.shares[name] for name in _LENT], axis=0)
+    lent = sum((scored.shares[name] for name in _LENT), np.zeros(len(scored.total)))
     evidence = scored.shares["words"] + scored.shares["meaning"] + 0.5 * lent
     # Capped, so that an echo of the question itself, found word for word, does not hide what answers it.
     most = min(float(evidence.max()), _ECHO)

@@ -68,27 +68,31 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
     different questions compare, and nothing depends on which other candidates happen to be there.
     """
     near = _Neighbours(evidence)
+    none = np.zeros(len(evidence))
     mass = float(evidence.weights.sum()) * (K1 + 1.0)
     parts = evidence.parts / mass if mass > 0.0 else np.zeros_like(evidence.parts)
-    # A question and the turn that answers it share the burden of naming things.
-    lent = np.maximum(weights.beside * near.best(parts, 1), weights.further * near.best(parts, 2))
-    words = np.maximum(parts, lent)
+    words = parts
+    if near.spoken and len(parts):
+        # A question and the turn that answers it share the burden of naming things.
+        words = np.maximum(parts, weights.beside * near.best(parts, 1))
+        words = np.maximum(words, weights.further * near.best(parts, 2))
     own = parts.sum(axis=0)
     passages = np.array([brief.passages for brief in evidence.briefs], np.float64)
-    known = np.nan_to_num(cosines - weights.passages * np.log(np.maximum(passages, 1.0)), nan=weights.unrelated)
+    known = cosines - weights.passages * np.log(np.maximum(passages, 1.0))
+    known[np.isnan(known)] = weights.unrelated
     meaning = _settled((known - weights.unrelated) / (1.0 - weights.unrelated))
-    beside = near.best(meaning[np.newaxis], 1)[0]
+    beside = near.best(meaning[np.newaxis], 1)[0] if near.spoken else none
     shares = {
         "words": own,
-        "neighbours": words.sum(axis=0) - own,
-        "session": weights.session * near.in_session(parts).sum(axis=0),
+        "neighbours": words.sum(axis=0) - own if near.spoken else none,
+        "session": weights.session * near.in_session(parts).sum(axis=0) if near.spoken else none,
         "meaning": weights.meaning * meaning,
         "meaning beside": weights.meaning * weights.meaning_beside * beside,
-        "speaker": weights.named * _said_by(evidence, plan.named),
-        "role": weights.role * _of_role(evidence, plan),
-        "time": weights.when * _near_times(evidence, plan),
+        "speaker": weights.named * _said_by(evidence, plan.named) if plan.named else none,
+        "role": weights.role * _of_role(evidence, plan.role, plan) if plan.role is not None else none,
+        "time": weights.when * _near_times(evidence, plan) if plan.times else none,
     }
-    total = np.sum(list(shares.values()), axis=0)
+    total = sum(shares.values(), none)
     return Scored(total, shares, words, own, meaning, beside)
 
 
@@ -110,8 +114,6 @@ def phrase_share(plan: Plan, weights: Column, terms: Sequence[str]) -> float:
 
 
 def _near_times(evidence: Evidence, plan: Plan) -> Column:
-    if not plan.times:
-        return np.zeros(len(evidence))
     # Only of turns: a fact was stored some day, but that is not what it is about.
     near = (
         closeness(plan.times, from_micros(brief.created_at)) if brief.session is not None else 0.0
@@ -120,10 +122,8 @@ def _near_times(evidence: Evidence, plan: Plan) -> Column:
     return np.fromiter(near, np.float64, len(evidence))
 
 
-def _of_role(evidence: Evidence, plan: Plan) -> Column:
-    if plan.role is None:
-        return np.zeros(len(evidence))
-    said = _said_by(evidence, frozenset({plan.role}))
+def _of_role(evidence: Evidence, role: str, plan: Plan) -> Column:
+    said = _said_by(evidence, frozenset({role}))
     if not plan.of_owner:
         return said
     unsaid = np.fromiter((brief.speaker is None for brief in evidence.briefs), np.float64, len(evidence))
@@ -132,7 +132,8 @@ def _of_role(evidence: Evidence, plan: Plan) -> Column:
 
 def _settled(meaning: Column) -> Column:
     """Below 0 and beyond 1 only a trace counts: enough to keep the order of cosines, and no more."""
-    return np.asarray(np.clip(meaning, 0.0, 1.0) + 0.05 * (meaning - np.clip(meaning, 0.0, 1.0)))
+    within = np.minimum(np.maximum(meaning, 0.0), 1.0)
+    return within + 0.05 * (meaning - within)
 
 
 def _said_by(evidence: Evidence, speakers: frozenset[str]) -> Column:
@@ -146,6 +147,9 @@ class _Neighbours:
 
     def __init__(self, evidence: Evidence) -> None:
         sessions = [brief.session for brief in evidence.briefs]
+        self.spoken = any(session is not None for session in sessions)
+        if not self.spoken:
+            return
         numbers: dict[str, int] = {}
         # Items outside any dialogue are sessions of their own, and nobody's neighbours.
         self._session = np.array(
@@ -161,7 +165,7 @@ class _Neighbours:
     def best(self, rows: NDArray[np.float64], distance: int) -> NDArray[np.float64]:
         """For each candidate the best value among those exactly so many turns before or after it."""
         best = np.zeros_like(rows)
-        if not self._sessions:
+        if not self.spoken:
             return best
         # Two turns may share a position, so look a little further along the sorted columns than the distance.
         for step in range(1, distance + 2):
@@ -177,8 +181,6 @@ class _Neighbours:
     def in_session(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """For each candidate the best value in its session; nothing for items outside any."""
         result = np.zeros_like(rows)
-        if not self._sessions:
-            return result
         spoken = self._session >= 0
         best = np.zeros((self._sessions, rows.shape[0]))
         np.maximum.at(best, self._session[spoken], rows[:, spoken].T)

@@ -113,6 +113,8 @@ def _is_said(name: str, said: set[str]) -> bool:
 
 
 def _without(query: str, names: list[str]) -> str:
+    if not names:
+        return query
     text = query
     for name in sorted(names, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(name)}(['’]s)?(?!\w)", " ", text, flags=re.IGNORECASE)

@@ -24,24 +24,25 @@ class Nudges:
     half_life_days: float = 30.0
 
 
-def nudged(
-    scores: NDArray[np.float64], evidence: Evidence, now: datetime, nudges: Nudges = Nudges()
-) -> NDArray[np.float64]:
-    """The scores with their nudges: bounded, so that nothing buries a clear hit."""
+def nudge(evidence: Evidence, now: datetime, nudges: Nudges = Nudges()) -> NDArray[np.float64]:
+    """What to add to each score: bounded, so that nothing buries a clear hit."""
     briefs = evidence.briefs
     importance = np.array([brief.importance for brief in briefs])
     trust = np.array([brief.trust for brief in briefs])
     age = np.maximum(to_micros(now) - np.array([brief.created_at for brief in briefs], np.float64), 0.0) / _DAY
     return (
-        scores
-        + nudges.importance * (2.0 * importance - 1.0)
+        nudges.importance * (2.0 * importance - 1.0)
         + nudges.recency * np.exp2(-age / nudges.half_life_days)
         - nudges.distrust * (1.0 - trust)
     )
 
 
-def order(scores: NDArray[np.float64], evidence: Evidence) -> list[int]:
+class Order:
     """Best first; equal scores by newest, then by id, so that the answer is the same every time."""
-    briefs = evidence.briefs
-    keys = [(-round(float(score), 9), -briefs[at].created_at, briefs[at].id) for at, score in enumerate(scores)]
-    return sorted(range(len(keys)), key=keys.__getitem__)
+
+    def __init__(self, evidence: Evidence) -> None:
+        keys = [(-brief.created_at, brief.id) for brief in evidence.briefs]
+        self._ties = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+
+    def of(self, scores: NDArray[np.float64]) -> NDArray[np.intp]:
+        return self._ties[np.argsort(-np.round(scores[self._ties], 9), kind="stable")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +14,13 @@ from recollect.inference.base import Embedding
 from recollect.recall.calibrate import DEFAULT, Calibration, calibrated, relevance
 from recollect.recall.fuse import Scored, add_phrases, fuse, phrase_share
 from recollect.recall.plan import Plan, plan
-from recollect.recall.rank import nudged, order
+from recollect.recall.rank import Order, nudge
 from recollect.settings import Settings
 from recollect.stores.base import Records
-from recollect.stores.evidence import Ask, Evidence, Fetch
+from recollect.stores.evidence import Ask, Evidence, Lookup
 from recollect.stores.ops import Model, Touch
 from recollect.stores.question import Question
-from recollect.values import Hit, MemoryItem, Space, Why
+from recollect.values import Hit, Space, Why
 from recollect.words import analyse
 
 # Phrases are looked for in the texts of the best so many: enough to settle the first ten.
@@ -93,59 +95,54 @@ class Judge:
     calibration: Calibration
     speakers: frozenset[str]
 
-    def __call__(self, evidence: Evidence, fetch: Fetch) -> list[Hit] | frozenset[str]:
+    def __call__(self, evidence: Evidence, lookup: Lookup) -> list[Hit] | frozenset[str]:
         """The hits; or everybody who speaks here, when the question was planned without knowing them."""
         if evidence.speakers != self.speakers:
             return evidence.speakers
         scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
         worth = np.round(relevance(scored, evidence.weights, words_alone=self.question.mode == "text"), 4)
-        n = self.question.n
-        ranked, scores = self._ranked(scored, evidence, worth)
+        # Asked by meaning alone, or by words alone, nothing else has a say in the order.
+        nudges = nudge(evidence, self.question.now) if self.question.mode == "hybrid" else 0.0
+        order = Order(evidence)
+        scores = scored.total + nudges
+        ranked = order.of(scores)
         if self.asked.pairs:
-            items = _by_id(fetch([evidence.briefs[at].id for at in ranked[: max(n, _LOOKED_AT)]]))
-            scored = add_phrases(scored, evidence, self._phrases(evidence, ranked, items))
-            ranked, scores = self._ranked(scored, evidence, worth)
-        else:
-            items = _by_id(fetch([evidence.briefs[at].id for at in ranked[:n]]))
-        shown = [at for at in ranked if evidence.briefs[at].id in items][:n]
+            scored = add_phrases(scored, evidence, self._phrases(evidence, ranked, worth, lookup))
+            scores = scored.total + nudges
+            ranked = order.of(scores)
+        best = ranked[worth[ranked] >= self.question.min_relevance][: self.question.n].tolist()
+        items = lookup.items([evidence.briefs[at].id for at in best])
         return [
             Hit(
                 item=items[evidence.briefs[at].id],
                 tier=self.question.where.space.tier,
                 relevance=float(worth[at]),
                 score=round(float(scores[at]), 6),
-                why=self._why(at, evidence, scored),
+                why=why,
             )
-            for at in shown
+            for at, why in zip(best, self._reasons(best, evidence, scored), strict=True)
         ]
 
-    def _ranked(
-        self, scored: Scored, evidence: Evidence, worth: NDArray[np.float64]
-    ) -> tuple[list[int], NDArray[np.float64]]:
-        # Asked by meaning alone, or by words alone, nothing else has a say in the order.
-        by_all = self.question.mode == "hybrid"
-        scores = nudged(scored.total, evidence, self.question.now) if by_all else scored.total
-        return [at for at in order(scores, evidence) if worth[at] >= self.question.min_relevance], scores
-
-    def _phrases(self, evidence: Evidence, ranked: list[int], items: dict[str, MemoryItem]) -> NDArray[np.float64]:
+    def _phrases(
+        self, evidence: Evidence, ranked: NDArray[np.intp], worth: NDArray[np.float64], lookup: Lookup
+    ) -> NDArray[np.float64]:
         """How much of the question's phrasing the best candidates have; the others are not looked at."""
         phrases = np.zeros(len(evidence))
-        for at in ranked[:_LOOKED_AT]:
-            item = items.get(evidence.briefs[at].id)
-            if item is not None:
-                phrases[at] = phrase_share(self.asked, evidence.weights, analyse(item.content))
+        best = ranked[worth[ranked] >= self.question.min_relevance][:_LOOKED_AT].tolist()
+        texts = lookup.texts([evidence.briefs[at].id for at in best])
+        for at in best:
+            phrases[at] = phrase_share(self.asked, evidence.weights, analyse(texts[evidence.briefs[at].id]))
         return phrases
 
-    def _why(self, at: int, evidence: Evidence, scored: Scored) -> Why:
-        cosine = float(evidence.cosines[at])
-        return Why(
-            cosine=None if np.isnan(cosine) else round(cosine, 4),
-            words=round(float(scored.own[at]), 4),
-            matched=tuple(term for row, term in enumerate(self.asked.terms) if evidence.parts[row, at] > 0.0),
-            parts={name: round(float(share[at]), 4) for name, share in scored.shares.items() if share[at]},
-        )
-
-
-def _by_id(items: list[MemoryItem]) -> dict[str, MemoryItem]:
-    return {item.id: item for item in items}
+    def _reasons(self, best: list[int], evidence: Evidence, scored: Scored) -> Iterator[Why]:
+        cosines, own = evidence.cosines[best].tolist(), scored.own[best].tolist()
+        matched = (evidence.parts[:, best] > 0.0).T.tolist()
+        shares = np.round(np.array([share[best] for share in scored.shares.values()]), 4).T.tolist()
+        for cosine, words, has, parts in zip(cosines, own, matched, shares, strict=True):
+            yield Why(
+                cosine=None if cosine != cosine else round(cosine, 4),
+                words=round(words, 4),
+                matched=tuple(compress(self.asked.terms, has)),
+                parts={name: part for name, part in zip(scored.shares, parts, strict=True) if part},
+            )

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.evidence import Ask, Brief, Evidence, Fetch, Found, Matches
+from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.ops import Entry, Model, StepStatus, TaskStatus, Touch, Write
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
@@ -122,7 +122,7 @@ class Records(Store, Protocol):
     async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
         """Turns up to `reach` places before or after the given (session, position) places, those included."""
 
-    async def gather(self, ask: Ask, judge: Callable[[Evidence, Fetch], T]) -> T:
+    async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
         """What `judge` makes of what `nearest` and `matching` find, with the turns around it, all at one moment.
 
         Every candidate has its exact cosine and what every term says for it, however it came to be one. The judge
@@ -133,7 +133,8 @@ class Records(Store, Protocol):
     def touch(self, touch: Touch) -> None:
         """Count an access, without waiting for it: whoever asks this store later sees it.
 
-        It is in nobody's way: where it cannot be written, on a full disk say, it is given up.
+        It is in nobody's way: it may be written a moment later with others, and where it cannot be, on a full disk
+        say, or when the process is killed before, it is given up.
         """
 
     async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +70,13 @@ class Ask:
     """The model that made the vector; a store that is bound to another refuses."""
 
 
-Fetch = Callable[[Sequence[str]], list[MemoryItem]]
-"""The items with these ids, as of the moment of the evidence."""
+class Lookup(Protocol):
+    """What a judge may still read, as of the moment of the evidence. Ids that are not there are passed over."""
+
+    def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]: ...
+
+    def texts(self, ids: Sequence[str]) -> dict[str, str]:
+        """The contents alone, for those who only look."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

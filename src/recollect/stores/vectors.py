@@ -12,6 +12,9 @@ STORED = np.dtype("<f2")
 
 MOST_PASSAGES = 64
 
+# Closer to one than float32 can tell a sum of squares from it.
+_UNIT = 1e-6
+
 
 def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
     """One or more vectors as rows of unit length; `BadVector` when they are not finite or not of `dim`."""
@@ -25,6 +28,8 @@ def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
         raise BadVector(f"a vector has {rows.shape[1]} dimensions where {dim} are expected; is it the right embedder?")
     if not np.isfinite(rows).all():
         raise BadVector("a vector has entries that are not finite (NaN or infinity); nothing was stored")
+    if len(rows) == 1 and abs(float(rows[0] @ rows[0]) - 1.0) < _UNIT:
+        return np.ascontiguousarray(rows)  # as a question's vector comes from its embedder
     # Scaled first: the square of a large float32 overflows, of a small one vanishes.
     largest = np.abs(rows).max(axis=1, keepdims=True)
     scaled = rows / np.where(largest == 0.0, 1.0, largest)

@@ -11,14 +11,14 @@ import pytest
 from recollect.errors import EmbeddingModelMismatch
 from recollect.stores.base import Records
 from recollect.stores.evidence import Ask, Evidence
-from recollect.testing.samples import ADA_ELSEWHERE, EVERYTHING, MODEL, OTHER_MODEL, SPACE, ids, put, turn, vector
+from recollect.testing.samples import ADA_ELSEWHERE, EVERYTHING, MODEL, OTHER_MODEL, SPACE, put, turn, vector
 
 EAST = vector(1, 0, 0, 0)
 
 
 async def evidence(store: Records, **options: Any) -> Evidence:
     asked: dict[str, Any] = {"where": EVERYTHING, "vector": EAST, "terms": (), "limit": 10, "reach": 0, "model": MODEL}
-    return await store.gather(Ask(**{**asked, **options}), lambda found, fetch: found)
+    return await store.gather(Ask(**{**asked, **options}), lambda found, lookup: found)
 
 
 def names(found: Evidence) -> list[str]:
@@ -104,6 +104,8 @@ class GatheringContract:
     async def test_the_judge_reads_items_of_the_same_moment(self, store: Records) -> None:
         await store.write(put("a", [1, 0, 0, 0]), put("b", [1, 0, 0, 0]))
         ask = Ask(EVERYTHING, EAST, (), 10, 0, MODEL)
-        got = await store.gather(ask, lambda found, fetch: ids(fetch(["b", "none", "a"])))
-        assert got == ["b", "a"]
-        assert got == ids(await store.get(SPACE, "b", "none", "a"))
+        items, texts = await store.gather(
+            ask, lambda found, lookup: (lookup.items(["b", "none", "a"]), lookup.texts(["b", "none", "a"]))
+        )
+        assert items == {item.id: item for item in await store.get(SPACE, "a", "b")}
+        assert texts == {id: item.content for id, item in items.items()}

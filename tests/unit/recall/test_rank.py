@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.recall.fuse import fuse
-from recollect.recall.rank import nudged, order
+from recollect.recall.rank import Order, nudge
 from tests.unit.recall.scene import NOW, Candidate, evidence_of, question
 
 share = st.floats(0.0, 1.0)
@@ -18,7 +17,7 @@ share = st.floats(0.0, 1.0)
 def ranked(candidates: list[Candidate]) -> list[str]:
     evidence = evidence_of(candidates)
     totals = fuse(evidence, question(), evidence.cosines).total
-    return [evidence.briefs[at].id for at in order(nudged(totals, evidence, NOW), evidence)]
+    return [evidence.briefs[at].id for at in Order(evidence).of(totals + nudge(evidence, NOW))]
 
 
 @given(importance=share, trust=share, age=st.floats(0, 10_000), other_age=st.floats(0, 10_000))
@@ -44,13 +43,13 @@ def test_nudges_are_small_beside_finding_every_word():
     evidence = evidence_of(
         [Candidate("low", importance=0.0, trust=0.0, days_old=9999), Candidate("high", importance=1.0)]
     )
-    low, high = sorted(nudged(np.zeros(2), evidence, NOW))
+    low, high = sorted(nudge(evidence, NOW))
     assert high - low < 0.35
 
 
 def test_the_future_is_as_new_as_now():
     evidence = evidence_of([Candidate("now"), Candidate("tomorrow", days_old=-1)])
-    now, tomorrow = nudged(np.zeros(2), evidence, NOW)
+    now, tomorrow = nudge(evidence, NOW)
     assert now == tomorrow
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from recollect.clock import Clock, aware, system_clock
 from recollect.errors import StoreClosed, Unsupported
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
-from recollect.stores.evidence import Ask, Brief, Evidence, Fetch, Found, Matches
+from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.in_memory.log import Entries
 from recollect.stores.in_memory.records import Items
 from recollect.stores.in_memory.tasks import TaskTable
@@ -92,10 +92,10 @@ class InMemoryStore:
     async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
         return self._items.matching(where, terms, count_of(limit))
 
-    async def gather(self, ask: Ask, judge: Callable[[Evidence, Fetch], T]) -> T:
+    async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
         await asyncio.sleep(0)  # every other store lets others run here, and a loop of searches must not starve them
         evidence = self._items.gather(replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0]))
-        return judge(evidence, lambda ids: self._items.get(ask.where.space, ids))
+        return judge(evidence, _Lookup(self._items, ask.where.space))
 
     async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
         return self._items.around(where, places, reach)
@@ -214,3 +214,17 @@ class InMemoryStore:
         except BaseException:
             undo.back()
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """Reads for a judge."""
+
+    kept: Items
+    space: Space
+
+    def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
+        return {item.id: item for item in self.kept.get(self.space, ids)}
+
+    def texts(self, ids: Sequence[str]) -> dict[str, str]:
+        return {item.id: item.content for item in self.kept.get(self.space, ids)}

@@ -9,6 +9,7 @@ import apsw
 
 from recollect.stores.ops import Append, Clear, Delete, DropTask, Embed, Journal, Put, Save, SetStatus, Touch, Write
 from recollect.stores.sqlite import logs, tasks
+from recollect.stores.sqlite.accesses import Counted
 from recollect.stores.sqlite.records import RecordWriter
 
 
@@ -23,3 +24,10 @@ def apply(connection: apsw.Connection, writes: Sequence[Write], now: datetime) -
                 logs.apply(connection, records.space(write.space), write, now)
             case Save() | Journal() | SetStatus() | DropTask():
                 tasks.apply(connection, records.space(write.space), write, now)
+
+
+def count(connection: apsw.Connection, counted: Counted) -> None:
+    """Accesses that were noted since the last time."""
+    records = RecordWriter(connection)
+    for space, accesses in counted.items():
+        records.count(space, accesses)

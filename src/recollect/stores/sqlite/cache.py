@@ -23,13 +23,16 @@ class State:
     items: int
     words: int
     generation: str
+    model: str | None
+    """The model of the vectors, as JSON."""
 
     @classmethod
     def read(cls, connection: apsw.Connection, space: Space) -> State | None:
         row = connection.execute(
             """
             select id, next_seq, rewrites, items, words,
-                coalesce((select value from meta where name = 'generation'), 'a')
+                coalesce((select value from meta where name = 'generation'), 'a'),
+                (select value from meta where name = 'model')
             from spaces
             where tenant = ? and tier = ? and user = ? and agent = ? and session = ?
             """,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import apsw
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +14,10 @@ from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Evidence, nothing
 from recollect.stores.sqlite import generations
 from recollect.stores.sqlite.cache import State
 from recollect.stores.sqlite.filters import clauses
+from recollect.stores.sqlite.matrix import Scan
 from recollect.stores.sqlite.rows import BRIEF
-from recollect.stores.sqlite.search import Postings, Search, allowed_places, briefs_at, leaders, spans
+from recollect.stores.sqlite.search import Search, allowed_places, briefs_at, leaders, spans
+from recollect.values import MemoryItem, Space
 
 _AROUND = f"""
     select place, {BRIEF}
@@ -21,33 +26,63 @@ _AROUND = f"""
 """  # noqa: S608 - BRIEF is a constant list of columns
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads for a judge, on the connection that the evidence was gathered on."""
+
+    search: Search
+    connection: apsw.Connection
+    space: Space
+
+    def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
+        return {item.id: item for item in self.search.get(self.connection, self.space, ids)}
+
+    def texts(self, ids: Sequence[str]) -> dict[str, str]:
+        return self.search.texts(self.connection, self.space, ids)
+
+
 def gather(search: Search, connection: apsw.Connection, ask: Ask) -> Evidence:
     state = State.read(connection, ask.where.space)
     if state is None or state.items == 0:
         return nothing(ask)
-    if ask.vector is not None and ask.model is not None:
-        _check_model(connection, ask)
-    speakers = search.speakers(connection, ask.where.space)
+    _check_model(state, ask)
     allowed = allowed_places(connection, state, ask.where)
     scan = None if ask.vector is None else search.scan(connection, state, ask.vector)
     postings = search.postings(connection, state, ask.terms)
-    shown = postings.only(allowed)
-    lists = [(shown.places, shown.scores)] if ask.terms else []
+    lists = [postings.found(allowed)] if ask.terms else []
+    near = None
     if scan is not None and ask.vector is not None:
-        lists.append(scan.best(connection, ask.vector, allowed, ask.limit))
+        near = scan.best(connection, ask.vector, allowed, ask.limit)
+        lists.append(near)
     briefs = _candidates(connection, state, lists, ask.limit)
     _add_neighbours(connection, state, ask, briefs)
     ordered = sorted(briefs.items(), key=lambda pair: place_key(pair[1]))
     places = np.fromiter((place for place, _ in ordered), np.int64, len(ordered))
     return Evidence(
         briefs=tuple(brief for _, brief in ordered),
-        cosines=np.full(len(places), np.nan)
-        if scan is None or ask.vector is None
-        else scan.exact(connection, ask.vector, places),
-        parts=_parts(postings, places),
+        cosines=_cosines(connection, ask, places, scan, near),
+        parts=postings.parts(places),
         weights=postings.weights,
-        speakers=speakers,
+        speakers=search.speakers_at(connection, state),
     )
+
+
+def _cosines(
+    connection: apsw.Connection,
+    ask: Ask,
+    places: NDArray[np.int64],
+    scan: Scan | None,
+    near: tuple[NDArray[np.int64], NDArray[np.float64]] | None,
+) -> NDArray[np.float64]:
+    """The exact cosine of each candidate: of the nearest it is known already, the others are looked up."""
+    if scan is None or near is None or ask.vector is None:
+        return np.full(len(places), np.nan)
+    known = dict(zip(near[0].tolist(), near[1].tolist(), strict=True))
+    cosines = np.array([known.get(place, np.nan) for place in places.tolist()], np.float64)
+    lacking = np.flatnonzero(np.isnan(cosines))
+    if len(lacking):
+        cosines[lacking] = scan.exact(connection, ask.vector, places[lacking])
+    return cosines
 
 
 def _candidates(
@@ -57,24 +92,26 @@ def _candidates(
     limit: int,
 ) -> dict[int, Brief]:
     """The best of each list; where scores tie, the ids decide, as in every store."""
-    led = []
+    led: list[list[tuple[int, float]]] = []
     for places, scores in lists:
         best = leaders(connection, state, places, scores, limit)
-        led.append((places[best], scores[best]))
-    every = np.unique(np.concatenate([places for places, _ in led])) if led else np.empty(0, np.int64)
-    briefs = briefs_at(connection, every)
+        steps = np.rint(scores[best] * SCORE_STEPS)
+        led.append(list(zip(places[best].tolist(), steps.tolist(), strict=True)))
+    briefs = briefs_at(connection, list({place: None for some in led for place, _ in some}))
     kept: set[int] = set()
-    for places, scores in led:
-        steps = np.rint(scores * SCORE_STEPS).tolist()
-        ranked = sorted(zip(places.tolist(), steps, strict=True), key=lambda one: (-one[1], briefs[one[0]].id))
-        kept.update(place for place, _ in ranked[:limit])
-    return {place: brief for place, brief in briefs.items() if place in kept}
+    for some in led:
+        if len(some) > limit:
+            some.sort(key=lambda one: (-one[1], briefs[one[0]].id))
+        kept.update(place for place, _ in some[:limit])
+    return briefs if len(kept) == len(briefs) else {place: briefs[place] for place in briefs if place in kept}
 
 
-def _check_model(connection: apsw.Connection, ask: Ask) -> None:
-    tables = generations.active(connection)
-    if tables is not None and ask.model is not None and tables.model != ask.model:
-        raise mismatch(tables.model, ask.model)
+def _check_model(state: State, ask: Ask) -> None:
+    if ask.vector is None or ask.model is None or state.model is None:
+        return
+    stored = generations.model_of(state.model)
+    if stored != ask.model:
+        raise mismatch(stored, ask.model)
 
 
 def _add_neighbours(connection: apsw.Connection, state: State, ask: Ask, briefs: dict[int, Brief]) -> None:
@@ -86,13 +123,3 @@ def _add_neighbours(connection: apsw.Connection, state: State, ask: Ask, briefs:
     for session, low, high in spans(turns, ask.reach):
         for row in connection.execute(sql, (state.id, session, low, high, *values)):
             briefs[row[0]] = Brief._make(row[1:])
-
-
-def _parts(postings: Postings, places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What each term says for each place; nothing where it has none of them."""
-    parts = np.zeros((len(places), len(postings.weights)))
-    if len(postings.places) and len(places):
-        at = np.minimum(np.searchsorted(postings.places, places), len(postings.places) - 1)
-        known = postings.places[at] == places
-        parts[known] = postings.parts[at[known]]
-    return np.ascontiguousarray(parts.T)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 import apsw
 
@@ -62,7 +63,7 @@ def other(generation: str) -> str:
 
 def active(connection: apsw.Connection) -> Tables | None:
     model, generation = _meta(connection, "model"), _meta(connection, "generation")
-    return Tables(_model(model), generation or "a") if model else None
+    return Tables(model_of(model), generation or "a") if model else None
 
 
 def adopt(connection: apsw.Connection, model: Model) -> Tables:
@@ -111,7 +112,8 @@ def switch(connection: apsw.Connection, model: Model) -> None:
     connection.execute("update spaces set rewrites = rewrites + 1")
 
 
-def _model(text: str) -> Model:
+@lru_cache(maxsize=16)
+def model_of(text: str) -> Model:
     return Model(**json.loads(text))
 
 

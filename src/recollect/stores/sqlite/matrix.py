@@ -127,13 +127,14 @@ class Scan:
             ids, rough, rows = ids[mask], rough[mask], None if rows is None else rows[mask]
         if not len(ids):
             return np.empty(0, np.int64), np.empty(0, np.float64)
+        passages = _passages(ids)
         if rows is None:
-            wanted = max(4 * limit, _CANDIDATES) * _passages(ids)
+            wanted = max(4 * limit, _CANDIDATES) * passages
             ids, exact = _look_up(connection, self.generation, ids[_highest(rough, wanted, _TIE)])
         else:
-            best = _highest(rough, limit * _passages(ids), _DOUBT)
+            best = _highest(rough, limit * passages, _DOUBT)
             ids, exact = ids[best], rows[best]
-        return _best_of_places(ids >> PART_BITS, exact.astype(np.float64) @ query.astype(np.float64))
+        return _best_of_places(ids >> PART_BITS, exact.astype(np.float64) @ query.astype(np.float64), passages)
 
     def exact(
         self, connection: apsw.Connection, query: NDArray[np.float32], places: NDArray[np.int64]
@@ -260,14 +261,16 @@ def _highest(scores: NDArray[np.float32], count: int, doubt: float) -> NDArray[n
     """The `count` highest, and all that come within `doubt` of the last of them."""
     if count == 0 or count >= len(scores):
         return np.arange(min(count, len(scores)))
-    last = -np.partition(-scores, count - 1)[count - 1]
+    last = np.partition(scores, len(scores) - count)[len(scores) - count]
     return np.flatnonzero(scores >= last - doubt)
 
 
 def _best_of_places(
-    places: NDArray[np.int64], scores: NDArray[np.float64]
+    places: NDArray[np.int64], scores: NDArray[np.float64], passages: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     order = np.argsort(-scores, kind="stable")
     places, scores = places[order], scores[order]
+    if passages == 1:
+        return places, scores
     first = np.sort(np.unique(places, return_index=True)[1])
     return places[first], scores[first]

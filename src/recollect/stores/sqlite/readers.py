@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -17,8 +19,34 @@ from recollect.stores.sqlite.connection import open_connection, translated
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question on its way: who asks, and where the answer goes."""
+
+    question: Callable[[apsw.Connection], Any]
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+
+    def settle(self, result: Any, error: BaseException | None) -> None:
+        """Hand the answer over to whoever waits, if anybody still does."""
+        with suppress(RuntimeError):  # their loop has ended meanwhile
+            self.loop.call_soon_threadsafe(self._settle, result, error)
+
+    def _settle(self, result: Any, error: BaseException | None) -> None:
+        if self.answer.done():
+            return
+        if error is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(result)
+
+
 class Readers:
-    """Runs questions in threads; each sees one consistent moment of the file."""
+    """Runs questions in threads; each sees one consistent moment of the file.
+
+    A queue of its own instead of an executor: the latter makes two futures for each question, and takes as long to
+    hand it over as SQLite takes to answer a small one.
+    """
 
     def __init__(self, path: Path, *, threads: int, cache_mib: int) -> None:
         self._path = path
@@ -26,24 +54,60 @@ class Readers:
         self._own = threading.local()
         self._gate = threading.Lock()
         self._connections: list[apsw.Connection] = []
+        self._most = threads
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._closed = False
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"recollect-reader-{path.name}")
 
     async def ask(self, question: Callable[[apsw.Connection], T]) -> T:
-        if self._closed:
-            raise StoreClosed(f"{self._path} was closed; open it again to read")
-        try:
-            answer = self._pool.submit(self._answer, question)
-        except RuntimeError as error:  # closed by another thread since we looked
-            raise StoreClosed(f"{self._path} was closed; open it again to read") from error
-        return await asyncio.wrap_future(answer)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        with self._gate:
+            if self._closed:
+                raise StoreClosed(f"{self._path} was closed; open it again to read")
+            self._asked.put(_Asked(question, loop, answer))
+            if self._idle < self._asked.qsize() and len(self._threads) < self._most:
+                self._begin()
+        return await answer
 
     def close(self) -> None:
-        self._closed = True
-        self._pool.shutdown(wait=True)
+        """Answer what was asked, then let the file go."""
         with self._gate:
-            while self._connections:
-                self._connections.pop().close()
+            self._closed = True
+            threads, self._threads = self._threads, []
+            for _ in threads:
+                self._asked.put(None)
+        for thread in threads:
+            thread.join()
+        while self._connections:
+            self._connections.pop().close()
+
+    def _begin(self) -> None:
+        name = f"recollect-reader-{self._path.name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        while (asked := self._next()) is not None:
+            if asked.answer.cancelled():
+                continue
+            try:
+                result = self._answer(asked.question)
+            except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+                asked.settle(None, error)
+            else:
+                asked.settle(result, None)
+            del asked
+
+    def _next(self) -> _Asked | None:
+        with self._gate:
+            self._idle += 1
+        asked = self._asked.get()
+        with self._gate:
+            self._idle -= 1
+        return asked
 
     def _answer(self, question: Callable[[apsw.Connection], T]) -> T:
         with translated(self._path):

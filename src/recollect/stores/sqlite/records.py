@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import apsw
@@ -11,6 +13,7 @@ from recollect.errors import BadInput, Conflict
 from recollect.stores.admission import mismatch
 from recollect.stores.ops import Delete, Embed, Model, Put, RecordWrite, Touch, Vectors
 from recollect.stores.sqlite import generations, words
+from recollect.stores.sqlite.accesses import Access
 from recollect.stores.sqlite.rows import PART_BITS, SEQ_BITS, item_values, place_of
 from recollect.stores.vectors import packed
 from recollect.stores.where import paths_of
@@ -72,7 +75,8 @@ class RecordWriter:
     def _put(self, put: Put) -> None:
         space = self.space(put.space)
         row = self._connection.execute(
-            "select place, version, terms, length from records where space = ? and id = ?", (space, put.item.id)
+            "select place, version, terms, length, speaker from records where space = ? and id = ?",
+            (space, put.item.id),
         ).fetchone()
         if put.expect is not None and put.expect != (row[1] if row else 0):
             at = f"is at version {row[1]}" if row else "is not there"
@@ -111,13 +115,15 @@ class RecordWriter:
         if put.vectors is not None:
             self._store_vectors(self._active(put.model), place, put.vectors)
 
-    def _replace(self, put: Put, space: int, place: int, _version: int, terms: str, length: int) -> None:
+    def _replace(
+        self, put: Put, space: int, place: int, _version: int, terms: str, length: int, speaker: str | None
+    ) -> None:
         old = tuple(terms.split())
         new = old if put.terms is None else put.terms
         passages = None if put.vectors is None else len(put.vectors)
         values = item_values(put.item, " ".join(new), len(new), passages)
         self._connection.execute(_UPDATE, (*values, place))
-        rewritten = False
+        rewritten = speaker != (put.item.turn.speaker if put.item.turn else None)
         if new != old:
             words.unindex(self._connection, space, place, old)
             words.index(self._connection, space, place, new)
@@ -148,14 +154,19 @@ class RecordWriter:
         )
 
     def _touch(self, touch: Touch) -> None:
-        space, at = self.space(touch.space), to_micros(touch.at)
+        at = to_micros(touch.at)
+        self.count(touch.space, {id: Access(times, at) for id, times in Counter(touch.ids).items()})
+
+    def count(self, space: Space, accesses: Mapping[str, Access]) -> None:
+        """Add accesses to what is counted already; items that have gone meanwhile are passed over."""
+        number = self.space(space)
         self._connection.executemany(
             """
             update records
-            set access_count = access_count + 1, last_accessed = max(coalesce(last_accessed, ?1), ?1)
-            where space = ?2 and id = ?3
+            set access_count = access_count + ?1, last_accessed = max(coalesce(last_accessed, ?2), ?2)
+            where space = ?3 and id = ?4
             """,
-            [(at, space, id) for id in touch.ids],
+            [(access.times, access.last, number, id) for id, access in accesses.items()],
         )
 
     def _embed(self, embed: Embed) -> None:

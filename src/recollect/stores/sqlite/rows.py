@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 import apsw
+import numpy as np
+from numpy.typing import NDArray
 
 from recollect.clock import from_micros, to_micros
 from recollect.values import NOTHING, MemoryItem, Scope, Space, Turn
@@ -28,6 +30,11 @@ BRIEF = "id, session, position, speaker, created_at, importance, trust, source, 
 
 def place_of(space: int, seq: int) -> int:
     return space << SEQ_BITS | seq
+
+
+def seq_of(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers that places have within their space."""
+    return places & ((1 << SEQ_BITS) - 1)
 
 
 def places_of(space: int) -> tuple[int, int]:
@@ -108,6 +115,11 @@ def item_of(space: Space, row: tuple[Any, ...]) -> MemoryItem:
         scope=_scope(space.tenant, row[19], row[20], row[21]),
         tier=space.tier,
     )
+
+
+def accessed(row: tuple[Any, ...], times: int, last: int) -> tuple[Any, ...]:
+    """An item's row with accesses that are not written yet."""
+    return (*row[:5], row[5] + times, max(row[6] or 0, last), *row[7:])
 
 
 def space_id(connection: apsw.Connection, space: Space) -> int | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import apsw
 import numpy as np
@@ -13,21 +14,25 @@ from numpy.typing import NDArray
 
 from recollect.clock import to_micros
 from recollect.stores.base import SpaceCount, Vector
-from recollect.stores.bm25 import Corpus, contribution, rarity
 from recollect.stores.evidence import SCORE_STEPS, Brief, Found, Matches, in_order
 from recollect.stores.ops import Model
-from recollect.stores.sqlite import generations, words
+from recollect.stores.sqlite import generations
+from recollect.stores.sqlite.accesses import Accesses
 from recollect.stores.sqlite.cache import Cache, State
 from recollect.stores.sqlite.filters import LIVE, clauses
-from recollect.stores.sqlite.lengths import Lengths
+from recollect.stores.sqlite.lexicon import Lexicon
 from recollect.stores.sqlite.matrix import Allowed, Matrix, Scan, bytes_needed, streamed
-from recollect.stores.sqlite.rows import BRIEF, ITEM, item_of, moment, space_id
+from recollect.stores.sqlite.postings import NO_ENTRIES, Postings
+from recollect.stores.sqlite.rows import BRIEF, ITEM, accessed, item_of, moment, space_id
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
+
+_SPACES_KNOWN = 4096
 
 # Statements whose text depends on a Where get its clauses appended; clauses hold constants and `?` only.
 _FIND = f"select {ITEM} from records where space = ? and "  # noqa: S608
 _GET = f"select {ITEM} from records where space = ? and id in (select value from json_each(?))"  # noqa: S608
+_TEXTS = "select id, content from records where space = ? and id in (select value from json_each(?))"
 _BRIEFS = f"select place, {BRIEF} from records where place in (select value from json_each(?))"  # noqa: S608
 _BY_ID = "select place from records indexed by records_id where space = ? order by id"
 _PLACES = "select place from records where space = ? and "
@@ -56,39 +61,26 @@ _AROUND = f"""
 """  # noqa: S608
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Postings:
-    """Items by place, ascending, with what each term says for each of them."""
-
-    places: NDArray[np.int64]
-    parts: NDArray[np.float64]
-    scores: NDArray[np.float64]
-    weights: NDArray[np.float64]
-
-    def only(self, allowed: Allowed) -> Postings:
-        """Those that a filter lets through; the weights are of the whole space all the same."""
-        if not allowed.narrows:
-            return self
-        mask = allowed.mask(self.places)
-        return Postings(self.places[mask], self.parts[mask], self.scores[mask], self.weights)
-
-
-_NO_POSTINGS = Postings(np.empty(0, np.int64), np.empty((0, 0)), np.empty(0), np.empty(0))
-
-
 class Search:
     """Answers questions about items on a reader's connection, with the help of two caches."""
 
     def __init__(self, cache_bytes: int) -> None:
         self.matrices: Cache[Matrix] = Cache(cache_bytes, Matrix)
-        # A few bytes an item, so a small part of the budget holds many times the spaces that the vectors can fill.
-        self.lengths: Cache[Lengths] = Cache(max(cache_bytes // 8, 1 << 20), Lengths)
+        # Some bytes an item, so a small part of the budget holds many times the spaces that the vectors can fill.
+        self.lexicons: Cache[Lexicon] = Cache(max(cache_bytes // 8, 1 << 20), Lexicon)
+        self.accesses = Accesses()
+        self._speakers: OrderedDict[int, tuple[State, frozenset[str]]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def get(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
         number = space_id(connection, space)
-        rows = connection.execute(_GET, (number, json.dumps(ids))).fetchall()
-        found = {row[0]: row for row in rows}
+        found = {row[0]: row for row in connection.execute(_GET, (number, json.dumps(ids)))}
+        for id, access in self.accesses.waiting(space, found).items():
+            found[id] = accessed(found[id], access.times, access.last)
         return [item_of(space, found[id]) for id in dict.fromkeys(ids) if id in found]
+
+    def texts(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> dict[str, str]:
+        return dict(connection.execute(_TEXTS, (space_id(connection, space), json.dumps(ids))))
 
     def find(self, connection: apsw.Connection, where: Where, limit: int, after: MemoryItem | None) -> list[MemoryItem]:
         sql, values = clauses(where)
@@ -106,7 +98,7 @@ class Search:
             return []
         scan = self.scan(connection, state, vector)
         places, scores = scan.best(connection, vector, allowed_places(connection, state, where), limit)
-        return _found(connection, state, places, scores, None, limit)
+        return _found(connection, state, places, scores, limit)
 
     def scan(self, connection: apsw.Connection, state: State, vector: Vector) -> Scan:
         """A first look at all of a space's vectors, in memory when they fit there."""
@@ -119,25 +111,17 @@ class Search:
         if state is None or state.items == 0:
             return Matches(weights=(0.0,) * len(terms))
         postings = self.postings(connection, state, terms)
-        shown = postings.only(allowed_places(connection, state, where))
-        found = _found(connection, state, shown.places, shown.scores, shown.parts, limit)
+        places, scores = postings.found(allowed_places(connection, state, where))
+        found = _found(connection, state, places, scores, limit, postings)
         return Matches(tuple(found), tuple(postings.weights.tolist()), state.items)
 
     def postings(self, connection: apsw.Connection, state: State, terms: Sequence[str]) -> Postings:
         """Every item of a space that has one of the terms, with what each of them says for it."""
         if not terms:
-            return _NO_POSTINGS
-        corpus = Corpus(state.items, state.words / state.items)
-        holders = [words.holders(connection, state.id, term) for term in terms]
-        weights = np.array([rarity(corpus, len(places)) for places, _ in holders], np.float64)
-        every = np.unique(np.concatenate([places for places, _ in holders]) if holders else np.empty(0, np.int64))
-        parts = np.zeros((len(every), len(terms)))
-        if len(every):
-            size = self.lengths.fresh(connection, state, Lengths.view).of(every)
-            for column, ((places, counts), weight) in enumerate(zip(holders, weights.tolist(), strict=True)):
-                rows = np.searchsorted(every, places)
-                parts[rows, column] = contribution(corpus, counts, size[rows], weight)
-        return Postings(every, parts, parts.sum(axis=1), weights)
+            return Postings.of(state, NO_ENTRIES)
+        return Postings.of(
+            state, self.lexicons.fresh(connection, state, lambda lexicon: lexicon.entries(connection, state, terms))
+        )
 
     def around(
         self, connection: apsw.Connection, where: Where, places: Sequence[tuple[str, float]], reach: int
@@ -161,8 +145,20 @@ class Search:
         return frozenset(row[0] for row in rows)
 
     def speakers(self, connection: apsw.Connection, space: Space) -> frozenset[str]:
-        rows = connection.execute(_SPEAKERS, (space_id(connection, space),))
-        return frozenset(row[0] for row in rows)
+        state = State.read(connection, space)
+        return self.speakers_at(connection, state) if state else frozenset()
+
+    def speakers_at(self, connection: apsw.Connection, state: State) -> frozenset[str]:
+        """Kept for the spaces asked about last: who speaks changes only when something is added or rewritten."""
+        known = self._speakers.get(state.id)
+        if known is not None and known[0] == state:
+            return known[1]
+        speakers = frozenset(row[0] for row in connection.execute(_SPEAKERS, (state.id,)))
+        with self._lock:
+            self._speakers[state.id] = (state, speakers)
+            if len(self._speakers) > _SPACES_KNOWN:
+                self._speakers.popitem(last=False)
+        return speakers
 
     def spaces(self, connection: apsw.Connection, tenant: str | None) -> list[SpaceCount]:
         rows = connection.execute(
@@ -224,23 +220,27 @@ def _found(
     state: State,
     places: NDArray[np.int64],
     scores: NDArray[np.float64],
-    parts: NDArray[np.float64] | None,
     limit: int,
+    postings: Postings | None = None,
 ) -> list[Found]:
     if limit == 0 or not len(places):
         return []
     kept = leaders(connection, state, places, scores, limit)
-    briefs = briefs_at(connection, places[kept])
+    places, scores = places[kept], scores[kept]
+    briefs = briefs_at(connection, places.tolist())
+    parts: list[tuple[float, ...]] = (
+        [tuple(column) for column in postings.parts(places).T.tolist()] if postings else [()] * len(places)
+    )
     found = [
-        Found(briefs[place], float(scores[at]), () if parts is None else tuple(parts[at].tolist()))
-        for at, place in zip(kept.tolist(), places[kept].tolist(), strict=True)
+        Found(briefs[place], score, said)
+        for place, score, said in zip(places.tolist(), scores.tolist(), parts, strict=True)
         if place in briefs
     ]
     return in_order(found, limit)
 
 
-def briefs_at(connection: apsw.Connection, places: NDArray[np.int64]) -> dict[int, Brief]:
-    rows = connection.execute(_BRIEFS, (str(places.tolist()),))
+def briefs_at(connection: apsw.Connection, places: Sequence[int]) -> dict[int, Brief]:
+    rows = connection.execute(_BRIEFS, (str(places),))
     return {row[0]: Brief._make(row[1:]) for row in rows}
 
 
@@ -253,7 +253,7 @@ def leaders(
     if len(scores) <= limit:
         return np.arange(len(scores))
     steps = np.rint(scores * SCORE_STEPS)
-    last = -np.partition(-steps, limit - 1)[limit - 1]
+    last = np.partition(steps, len(steps) - limit)[len(steps) - limit]
     above, tied = np.flatnonzero(steps > last), np.flatnonzero(steps == last)
     wanted = limit - len(above)
     # Very many ties (one common word, texts of one length): go through the ids in order until enough have come,

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,17 +15,17 @@ from typing import TypeVar, cast
 import apsw
 
 from recollect.clock import Clock, system_clock
-from recollect.errors import StoreUnavailable
+from recollect.errors import StoreClosed, StoreUnavailable
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
-from recollect.stores.evidence import Ask, Brief, Evidence, Fetch, Found, Matches
+from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, TaskStatus, Touch, Write, is_durable
 from recollect.stores.sqlite import generations, logs, tasks
 from recollect.stores.sqlite.backup import copy
-from recollect.stores.sqlite.batch import apply
+from recollect.stores.sqlite.batch import apply, count
 from recollect.stores.sqlite.connection import open_connection
-from recollect.stores.sqlite.gather import gather
+from recollect.stores.sqlite.gather import Reading, gather
 from recollect.stores.sqlite.integrity import faults
 from recollect.stores.sqlite.migrations import migrate
 from recollect.stores.sqlite.readers import Readers
@@ -35,6 +36,7 @@ from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
 
 _CHECKED_AT_ONCE = 64
+_COUNTED_WITHIN = 0.25
 
 T = TypeVar("T")
 
@@ -48,7 +50,8 @@ class SqliteStore:
         self._readers = readers
         self._search = Search(cache_bytes)
         self._clock = clock
-        self._touching: Future[object] | None = None
+        self._counting: asyncio.TimerHandle | None = None
+        self._counted: Future[object] | None = None
 
     @classmethod
     def open(
@@ -83,6 +86,8 @@ class SqliteStore:
         )
 
     async def close(self) -> None:
+        with suppress(StoreClosed):  # closed before
+            await self._touched()
         await asyncio.to_thread(self._readers.close)
         await asyncio.to_thread(self._writer.close)
 
@@ -103,13 +108,24 @@ class SqliteStore:
         return await self._readers.ask(lambda connection: self._search.find(connection, where, count_of(limit), after))
 
     def touch(self, touch: Touch) -> None:
-        now = self._clock()
-        self._touching = self._writer.queue(lambda connection: apply(connection, [touch], now), durable=False)
+        self._search.accesses.note(touch)
+        if self._counting is None:
+            self._counting = asyncio.get_running_loop().call_later(_COUNTED_WITHIN, self._count)
+
+    def _count(self) -> None:
+        """Leave the accesses noted so far to the writer."""
+        if self._counting is not None:
+            self._counting.cancel()
+            self._counting = None
+        counted = self._search.accesses.take()
+        if counted:
+            self._counted = self._writer.queue(lambda connection: count(connection, counted), durable=False)
 
     async def _touched(self) -> None:
-        """Wait for accesses that are still being counted: they are made in order, so the last one stands for all."""
-        if self._touching is not None and not self._touching.done():
-            waiting = asyncio.wrap_future(self._touching)
+        """Have all accesses counted: they are written in order, so the last one stands for all."""
+        self._count()
+        if self._counted is not None and not self._counted.done():
+            waiting = asyncio.wrap_future(self._counted)
             await asyncio.wait([waiting])
             waiting.exception()  # looked at, and given up: a count is not worth failing a question for
 
@@ -124,12 +140,12 @@ class SqliteStore:
             lambda connection: self._search.matching(connection, where, terms, count_of(limit))
         )
 
-    async def gather(self, ask: Ask, judge: Callable[[Evidence, Fetch], T]) -> T:
+    async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
         checked = replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0])
 
         def answer(connection: apsw.Connection) -> T:
             evidence = gather(self._search, connection, checked)
-            return judge(evidence, lambda ids: self._search.get(connection, ask.where.space, ids))
+            return judge(evidence, Reading(self._search, connection, ask.where.space))
 
         return await self._readers.ask(answer)
 

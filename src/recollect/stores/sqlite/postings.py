@@ -1,0 +1,60 @@
+"""What the words of a question say for the items of a space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.stores.bm25 import Corpus, contribution, rarity
+from recollect.stores.sqlite.cache import State
+from recollect.stores.sqlite.lexicon import Column, Entries, Holders
+from recollect.stores.sqlite.matrix import Allowed
+from recollect.stores.sqlite.rows import place_of, seq_of
+
+NO_ENTRIES = Entries([], np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Postings:
+    """The score of every item, by number within the space, and what each term adds to it."""
+
+    space: int
+    holders: Sequence[Holders]
+    added: Sequence[Column]
+    scores: Column
+    weights: Column
+
+    @classmethod
+    def of(cls, state: State, entries: Entries) -> Postings:
+        corpus = Corpus(state.items, state.words / state.items)
+        weights = [rarity(corpus, len(holders.seqs)) for holders in entries.holders]
+        # By number, in one array over the space: adding terms up needs no sorting, and most of it is one copy.
+        scores = np.zeros(state.next_seq + 1)
+        added = []
+        for holders, weight in zip(entries.holders, weights, strict=True):
+            adds = contribution(corpus, holders.counts, entries.lengths[holders.seqs], weight)
+            scores[holders.seqs] += adds
+            added.append(adds)
+        return cls(state.id, entries.holders, added, scores, np.array(weights, np.float64))
+
+    def found(self, allowed: Allowed) -> tuple[NDArray[np.int64], Column]:
+        """The places that have one of the terms and that a filter lets through, ascending, with their scores."""
+        seqs = np.flatnonzero(self.scores)
+        places, scores = seqs + place_of(self.space, 0), self.scores[seqs]
+        if not allowed.narrows:
+            return places, scores
+        mask = allowed.mask(places)
+        return places[mask], scores[mask]
+
+    def parts(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What each term says for each place, a row for each term; nothing where it has none of them."""
+        parts = np.zeros((len(self.holders), len(places)))
+        seqs = seq_of(places)
+        for row, (holders, adds) in enumerate(zip(self.holders, self.added, strict=True)):
+            if len(holders.seqs) and len(seqs):
+                at = np.minimum(np.searchsorted(holders.seqs, seqs), len(holders.seqs) - 1)
+                parts[row] = np.where(holders.seqs[at] == seqs, adds[at], 0.0)
+        return parts
