@@ -103,14 +103,28 @@ def add_phrases(scored: Scored, evidence: Evidence, phrases: Column, weights: We
     return replace(scored, total=scored.total + share, shares={**scored.shares, "phrase": share})
 
 
-def phrase_share(plan: Plan, weights: Column, terms: Sequence[str]) -> float:
-    """The weight of the question's neighbouring words that are neighbours in an item's terms too, from 0 to 1."""
-    mass = float(weights.sum())
-    if mass <= 0.0:
-        return 0.0
-    weight: dict[str, float] = dict(zip(plan.terms, weights.tolist(), strict=True))
-    present = set(pairwise(terms))
-    return sum(min(weight[a], weight[b]) for a, b in plan.pairs if (a, b) in present) / mass
+class Phrasing:
+    """The words that stand together in a question, and what it is worth that they stand together elsewhere."""
+
+    def __init__(self, plan: Plan, weights: Column) -> None:
+        rows = {term: row for row, term in enumerate(plan.terms)}
+        self._pairs = {(a, b): (rows[a], rows[b]) for a, b in plan.pairs}
+        self._worth = {(a, b): float(min(weights[rows[a]], weights[rows[b]])) for a, b in plan.pairs}
+        self._mass = float(weights.sum())
+
+    def possible(self, has: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Who has both words of a pair at all, from which terms each candidate has: only they need a look."""
+        possible = np.zeros(has.shape[1], np.bool_)
+        for a, b in self._pairs.values():
+            possible |= has[a] & has[b]
+        return possible
+
+    def share(self, terms: Sequence[str]) -> float:
+        """The weight of the pairs that are neighbours in an item's terms too, from 0 to 1."""
+        if self._mass <= 0.0:
+            return 0.0
+        present = set(pairwise(terms))
+        return sum(worth for pair, worth in self._worth.items() if pair in present) / self._mass
 
 
 def _near_times(evidence: Evidence, plan: Plan) -> Column:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.inference.base import Embedding
 from recollect.recall.calibrate import DEFAULT, Calibration, calibrated, relevance
-from recollect.recall.fuse import Scored, add_phrases, fuse, phrase_share
+from recollect.recall.fuse import Phrasing, Scored, add_phrases, fuse
 from recollect.recall.plan import Plan, plan
 from recollect.recall.rank import Order, nudge
 from recollect.settings import Settings
@@ -129,10 +129,12 @@ class Judge:
     ) -> NDArray[np.float64]:
         """How much of the question's phrasing the best candidates have; the others are not looked at."""
         phrases = np.zeros(len(evidence))
-        best = ranked[worth[ranked] >= self.question.min_relevance][:_LOOKED_AT].tolist()
-        texts = lookup.texts([evidence.briefs[at].id for at in best])
-        for at in best:
-            phrases[at] = phrase_share(self.asked, evidence.weights, analyse(texts[evidence.briefs[at].id]))
+        best = ranked[worth[ranked] >= self.question.min_relevance][:_LOOKED_AT]
+        phrasing = Phrasing(self.asked, evidence.weights)
+        likely = best[phrasing.possible(evidence.parts[:, best] > 0.0)].tolist()
+        texts = lookup.texts([evidence.briefs[at].id for at in likely]) if likely else {}
+        for at in likely:
+            phrases[at] = phrasing.share(analyse(texts[evidence.briefs[at].id]))
         return phrases
 
     def _reasons(self, best: list[int], evidence: Evidence, scored: Scored) -> Iterator[Why]:
