@@ -1,8 +1,9 @@
-"""Draws the map in docs/ARCHITECTURE.md from the modules' own first sentences, and lists the decisions.
+"""Draws the map of the code from the modules' own first sentences, and lists the decisions.
 
-python scripts/map.py           write both
+The packages are drawn in docs/ARCHITECTURE.md, and every module in docs/map.md.
+
+python scripts/map.py           write them
 python scripts/map.py --check   fail when one no longer says what the files say
-python scripts/map.py --all     print the map to the last module, also of packages inside packages
 """
 
 from __future__ import annotations
@@ -16,24 +17,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "recollect"
 ARCHITECTURE = ROOT / "docs" / "ARCHITECTURE.md"
+MAP = ROOT / "docs" / "map.md"
 DECISIONS = ROOT / "docs" / "decisions" / "README.md"
-COLUMN = 26
-# In the document a package inside a package is one line: the page is for reading in one go.
-DEEPEST = 2
+COLUMN = 30
 
 
-def drawing(deepest: int = DEEPEST) -> str:
+def drawing(deepest: int) -> str:
     return "\n".join(lines(PACKAGE, 0, deepest))
-
-
-# Packages whose own sentence says enough: their modules are alike, and the map has to be read in one go.
-FOLDED = {"testing"}
 
 
 def lines(package: Path, depth: int, deepest: int) -> Iterator[str]:
     """Modules before packages, each in alphabetical order; a package speaks through its __init__.py."""
     yield entry(f"{package.name}/", package / "__init__.py", depth)
-    if depth == deepest or package.name in FOLDED:
+    if depth == deepest:
         return
     children = sorted(child for child in package.iterdir() if not child.name.startswith(("_", ".")))
     for module in children:
@@ -73,11 +69,10 @@ def filled(document: Path, name: str, text: str) -> str:
 
 
 def main() -> None:
-    if "--all" in sys.argv[1:]:
-        print(drawing(deepest=99))
-        return
+    # A page for reading in one go, and one for looking things up.
     pages = {
-        ARCHITECTURE: filled(ARCHITECTURE, "map", f"```text\n{drawing()}\n```"),
+        ARCHITECTURE: filled(ARCHITECTURE, "map", f"```text\n{drawing(deepest=1)}\n```"),
+        MAP: filled(MAP, "map", f"```text\n{drawing(deepest=99)}\n```"),
         DECISIONS: filled(DECISIONS, "list", decisions()),
     }
     stale = [page for page, text in pages.items() if page.read_text(encoding="utf-8") != text]

@@ -12,7 +12,7 @@ import recollect
 # Changed on purpose only, together with the changelog: what is taken away here breaks somebody's program.
 PROMISED = {
     *("AgentMemory", "WorkingMemory", "ConversationMemory", "EpisodicMemory", "SemanticMemory", "ProceduralMemory"),
-    *("Context", "Hit", "MemoryItem", "Scope"),
+    *("Context", "Hit", "MemoryItem", "Scope", "ConsolidationReport", "LifecycleReport"),
     *("TIERS", "MemoryTier", "Settings"),
     *("RecollectError", "BadInput", "BadQuery", "BadVector", "BadSettings", "NotFound", "Conflict"),
     *("StoreError", "StoreUnavailable", "StoreCorrupt", "StoreFull", "StoreClosed", "SchemaTooNew", "Unsupported"),

@@ -30,7 +30,9 @@ from recollect.settings import TIERS, MemoryTier, Settings
 from recollect.values import Context, Hit, MemoryItem, Scope
 
 if TYPE_CHECKING:
+    from recollect.lifecycle.report import LifecycleReport
     from recollect.memory import AgentMemory
+    from recollect.tiers.consolidate import ConsolidationReport
     from recollect.tiers.conversation import ConversationMemory
     from recollect.tiers.episodic import EpisodicMemory
     from recollect.tiers.procedural import ProceduralMemory
@@ -42,8 +44,10 @@ __version__ = "0.1.0"
 # Loaded when they are first asked for: a program that imports us for an error's name does not wait for numpy.
 _AT_FIRST_USE = {
     "AgentMemory": "recollect.memory",
+    "ConsolidationReport": "recollect.tiers.consolidate",
     "ConversationMemory": "recollect.tiers.conversation",
     "EpisodicMemory": "recollect.tiers.episodic",
+    "LifecycleReport": "recollect.lifecycle.report",
     "ProceduralMemory": "recollect.tiers.procedural",
     "SemanticMemory": "recollect.tiers.semantic",
     "WorkingMemory": "recollect.tiers.working",
@@ -70,6 +74,7 @@ __all__ = [
     "BadSettings",
     "BadVector",
     "Conflict",
+    "ConsolidationReport",
     "Context",
     "ConversationMemory",
     "EmbedderFailed",
@@ -77,6 +82,7 @@ __all__ = [
     "EpisodicMemory",
     "Hit",
     "InferenceError",
+    "LifecycleReport",
     "MemoryItem",
     "MemoryTier",
     "ModelDamaged",

@@ -59,6 +59,12 @@ class Settings:
     min_relevance: float = _option(0.6, "hits below this are not worth showing; 0 shows everything")
     candidates: int = _option(100, "how many items each kind of evidence may propose before they are ranked")
     max_content: int = _option(1_000_000, "characters in one item; longer texts are refused, not cut")
+    half_life_days: float = _option(180.0, "days in which an unused fact loses half its importance; less for news")
+    importance_floor: float = _option(0.05, "importance that nothing fades below, so that age alone ranks nothing last")
+    forget_below: float = _option(0.3, "facts that matter less than this may be forgotten; 0 forgets nothing")
+    forget_after_days: float = _option(30.0, "days for which a fact must have lain unused before it may be forgotten")
+    purge_grace_seconds: float = _option(3600.0, "what has expired is hidden at once and dropped this much later")
+    lifecycle_llm_tokens: int = _option(20_000, "tokens one run may spend on a language model; 0 never asks it")
     tiers: tuple[MemoryTier, ...] = _option(TIERS, "the tiers with their caps and lifetimes")
 
     def __post_init__(self) -> None:
@@ -93,6 +99,12 @@ _RANGES = (
     ("min_relevance", 0, 1),
     ("candidates", 10, 10_000),
     ("max_content", 1000, 100_000_000),
+    ("half_life_days", 0.01, 100_000),
+    ("importance_floor", 0, 1),
+    ("forget_below", 0, 1),
+    ("forget_after_days", 0, 100_000),
+    ("purge_grace_seconds", 0, 31_536_000),
+    ("lifecycle_llm_tokens", 0, 100_000_000),
 )
 
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from recollect.errors import BadInput, StoreClosed
+from recollect.lifecycle import Lifecycle as _AsyncLifecycle
 from recollect.memory import AgentMemory as _AsyncMemory
 from recollect.tiers.conversation import ConversationMemory as _AsyncConversation
 from recollect.tiers.episodic import EpisodicMemory as _AsyncEpisodic
@@ -70,6 +71,19 @@ def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> 
     return wait  # type: ignore[return-value]
 
 
+def _on_its_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """The same for a method that is not awaited, but begins something that goes on there."""
+
+    @functools.wraps(method)
+    def wait(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def begun() -> R:
+            return method(self._real, *args, **kwargs)
+
+        return self._loop.run(begun)  # type: ignore[no-any-return]
+
+    return wait  # type: ignore[return-value]
+
+
 class _Part:
     """A tier behind the same thread."""
 
@@ -87,6 +101,7 @@ class SemanticMemory(_Part):
     search = _blocking(_AsyncSemantic.search)
     update_importance = _blocking(_AsyncSemantic.update_importance)
     forget = _blocking(_AsyncSemantic.forget)
+    consolidate = _blocking(_AsyncSemantic.consolidate)
     history = _blocking(_AsyncSemantic.history)
 
 
@@ -111,6 +126,7 @@ class EpisodicMemory(_Part):
     store = _blocking(_AsyncEpisodic.store)
     get_recent = _blocking(_AsyncEpisodic.get_recent)
     search = _blocking(_AsyncEpisodic.search)
+    matching = _blocking(_AsyncEpisodic.matching)
     sessions = _blocking(_AsyncEpisodic.sessions)
 
 
@@ -130,6 +146,15 @@ class ProceduralMemory(_Part):
     rollback = _blocking(_AsyncProcedural.rollback)
 
 
+class Lifecycle(_Part):
+    """What keeps memory small and true, without await; once started it goes on in the memory's own thread."""
+
+    run_once = _blocking(_AsyncLifecycle.run_once)
+    plan = _blocking(_AsyncLifecycle.plan)
+    start = _on_its_loop(_AsyncLifecycle.start)
+    stop = _blocking(_AsyncLifecycle.stop)
+
+
 class WorkingMemory(_Part):
     """The task at hand, without await: what is not awaited anyway is passed through."""
 
@@ -145,11 +170,11 @@ class AgentMemory:
     def __init__(self, real: _AsyncMemory, loop: _Loop) -> None:
         self._real = real
         self._loop = loop
-        self.working = WorkingMemory(real.working, loop)
         self.conversation = ConversationMemory(real.conversation, loop)
         self.episodic = EpisodicMemory(real.episodic, loop)
         self.semantic = SemanticMemory(real.semantic, loop)
         self.procedural = ProceduralMemory(real.procedural, loop)
+        self.lifecycle = Lifecycle(real.lifecycle, loop)
 
     @classmethod
     def open(cls, store: str | Path | dict[str, str] | None = None, **options: Any) -> AgentMemory:
@@ -167,7 +192,13 @@ class AgentMemory:
 
     remember = _blocking(_AsyncMemory.remember)
     recall = _blocking(_AsyncMemory.recall)
+    record_turn = _blocking(_AsyncMemory.record_turn)
+    start_task = _blocking(_AsyncMemory.start_task)
+    record_step = _blocking(_AsyncMemory.record_step)
+    end_task = _blocking(_AsyncMemory.end_task)
     forget = _blocking(_AsyncMemory.forget)
+    export = _blocking(_AsyncMemory.export)
+    import_from = _blocking(_AsyncMemory.import_from)
     backup = _blocking(_AsyncMemory.backup)
     stats = _blocking(_AsyncMemory.stats)
     check = _blocking(_AsyncMemory.check)
@@ -176,6 +207,10 @@ class AgentMemory:
     @property
     def scope(self) -> Any:
         return self._real.scope
+
+    @property
+    def working(self) -> WorkingMemory:
+        return WorkingMemory(self._real.working, self._loop)  # an import may have put another in its place
 
     def scoped(self, **parts: str | None) -> AgentMemory:
         """The same stores under another scope; closing either closes both."""

@@ -13,8 +13,9 @@ from typing import Any, Literal, get_args
 from recollect.errors import BadInput
 
 Json = None | bool | int | float | str | Sequence[Any] | Mapping[str, Any]
-Tier = Literal["working", "conversation", "episodic", "semantic", "procedural", "checkpoints"]
-TIER_NAMES: tuple[Tier, ...] = get_args(Tier)
+Tier = Literal["working", "conversation", "episodic", "semantic", "procedural", "checkpoints", "lifecycle"]
+# What a caller may name; the notes that the lifecycle keeps for itself are nobody else's.
+TIER_NAMES: tuple[Tier, ...] = tuple(name for name in get_args(Tier) if name != "lifecycle")
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -93,6 +94,9 @@ class MemoryItem:
     key: str | None = None
     turn: Turn | None = None
     derived_from: tuple[str, ...] = ()
+    pinned: bool = False
+    decayed_at: datetime | None = None  # up to when its importance has been aged; None: since it was kept
+    learned_at: datetime | None = None  # when it came here, where that is later than `created_at`
     version: int = 1
 
     def __post_init__(self) -> None:
@@ -122,13 +126,15 @@ class Why:
     words: float | None = None
     matched: tuple[str, ...] = ()
     parts: Mapping[str, float] = field(default_factory=lambda: NOTHING)
+    reason: str = ""
+    """What no number says, such as that it is the newest of this session."""
 
     def __getitem__(self, name: str) -> Any:
         """`why["cosine"]`, for those who keep reasons as data."""
         return self.parts[name] if name in self.parts else getattr(self, name)
 
     def __str__(self) -> str:
-        said = []
+        said = [self.reason] if self.reason else []
         if self.cosine is not None:
             said.append(f"cosine {self.cosine:.2f}")
         if self.matched:
@@ -179,13 +185,25 @@ class Context:
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
 
+    @property
+    def sections(self) -> Mapping[str, tuple[str, ...]]:
+        """The lines under each heading, in their order."""
+        found: dict[str, list[str]] = {}
+        lines: list[str] = []
+        for line in self.text.splitlines():
+            if line.startswith("## "):  # recalled text never begins a line like this
+                lines = found.setdefault(line.removeprefix("## "), [])
+            elif line:
+                lines.append(line)
+        return {heading: tuple(lines) for heading, lines in found.items()}
+
     def explain(self) -> str:
-        """Why each line is there, and what was left out."""
+        """Why each line is there, what was left out, and what could not be asked."""
         lines = [f"query: {self.query}"]
         for hit in self.hits:
             lines.append(f"+ {hit.relevance:.2f} [{hit.tier}] {_head(hit.item.content)}  ({hit.why})")
         for out in self.left_out:
-            lines.append(f"- {_head(out.item.content)}  ({out.reason})")
+            lines.append(f"- [{out.item.tier}] {_head(out.item.content)}  ({out.reason})")
         lines.extend(f"! {warning}" for warning in self.warnings)
         if len(lines) == 1:
             lines.append("nothing relevant is remembered")

@@ -174,6 +174,7 @@ def narrow(draw: st.DrawFn) -> Where:
         draw(spaces),
         live_at=draw(st.none() | maybe_moments),
         known_at=draw(st.none() | maybe_moments),
+        open_at=draw(st.none() | st.none() | maybe_moments),
         min_importance=draw(st.sampled_from([0.0, 0.0, 0.0, 0.5])),
         key=draw(st.sampled_from([None, None, None, *NAMES[:2]])),
         ids=draw(st.none() | st.none() | st.frozensets(names)),

@@ -247,8 +247,8 @@ class TestToolOutput:
         assert len(kept.content) < 3000
         for line in ("building 412 modules", "ValueError: bad magic number in header.bin", "exit status 1"):
             assert line in kept.content
-        assert f"of {len(self.LOG):,} characters left out" in kept.content
         assert kept.whole is not None
+        assert f"[extract of {len(self.LOG):,} characters, sha256 {kept.whole.sha256[:16]}" in kept.content
         assert kept.whole.size == len(self.LOG.encode())
         assert kept.whole.sha256 == hashlib.sha256(self.LOG.encode()).hexdigest()
         assert await episodic.get_recent() == [kept]

@@ -119,7 +119,7 @@ async def test_the_block_has_a_heading_and_a_dated_line_for_each_hit(memory: Age
     assert "web" in line
 
 
-@pytest.mark.parametrize("budget", [0, 1, 5, 12, 20, 33, 50, 80, 1000])
+@pytest.mark.parametrize("budget", [1, 5, 12, 20, 33, 50, 80, 1000])
 async def test_a_budget_is_kept_to_the_token(memory: AgentMemory, budget: int):
     await memory.semantic.add_many({"content": f"cello {'and more ' * n}" + str(n)} for n in range(8))
     context = await memory.recall("cello", 8, budget=budget, min_relevance=0.0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import recollect
-from recollect import BadInput, BadQuery, EmbeddingModelMismatch, StoreClosed, StoreUnavailable, sync
+from recollect import BadInput, BadQuery, EmbeddingModelMismatch, StoreClosed, StoreUnavailable, lifecycle, sync
 from tests.embedders import HashEmbedder
 
 
@@ -23,11 +23,31 @@ def memory():
         yield opened
 
 
-@pytest.mark.parametrize("name", ["AgentMemory", "SemanticMemory"])
+CLASSES = [
+    "AgentMemory",
+    "ConversationMemory",
+    "EpisodicMemory",
+    "Lifecycle",
+    "ProceduralMemory",
+    "SemanticMemory",
+    "WorkingMemory",
+]
+
+# For whoever writes several things in one transaction, within one event loop.
+NOT_FOR_CALLERS = {"drafted"}
+
+
+def pair(name: str) -> tuple[type, type]:
+    return lifecycle.Lifecycle if name == "Lifecycle" else getattr(recollect, name), getattr(sync, name)
+
+
+@pytest.mark.parametrize("name", CLASSES)
 def test_every_coroutine_has_its_twin(name: str):
-    real, twin = getattr(recollect, name), getattr(sync, name)
-    for method, function in inspect.getmembers(real, inspect.iscoroutinefunction):
-        if method.startswith("_"):
+    real, twin = pair(name)
+    methods = inspect.getmembers(real, inspect.iscoroutinefunction)
+    assert methods
+    for method, function in methods:
+        if method.startswith("_") or method in NOT_FOR_CALLERS:
             continue
         blocking = getattr(twin, method, None)
         assert blocking is not None, f"sync.{name}.{method} is missing"
@@ -37,10 +57,33 @@ def test_every_coroutine_has_its_twin(name: str):
             assert blocking.__doc__ == function.__doc__
 
 
-@pytest.mark.parametrize("name", ["AgentMemory", "SemanticMemory"])
+@pytest.mark.parametrize("name", CLASSES)
 def test_the_twin_promises_nothing_more(name: str):
-    public = {one for one in vars(getattr(sync, name)) if not one.startswith("_")} - {"scope"}  # an attribute there
-    assert public <= set(dir(getattr(recollect, name)))
+    real, twin = pair(name)
+    public = {one for one in vars(twin) if not one.startswith("_")} - {"scope", "working"}  # attributes there
+    assert public <= set(dir(real))
+
+
+def test_every_part_of_a_memory_has_its_twin(memory: sync.AgentMemory):
+    parts = {name for name in vars(memory._real) if not name.startswith("_")}
+    assert parts - {"scope"} >= {"working", "conversation", "episodic", "semantic", "procedural"}
+    for name in parts:
+        assert hasattr(memory, name), f"sync.AgentMemory.{name} is missing"
+
+
+def test_a_task_and_a_turn_without_await(memory: sync.AgentMemory, tmp_path: Path):
+    memory.record_turn("Export the invoices.", "At once.")
+    memory.start_task("Export the invoices")
+    memory.record_step("By month.", "export january", "812 rows")
+    assert memory.working.task == "Export the invoices"
+    assert memory.end_task(True, "Done.").steps == 1
+    memory.working.set_task("Another one")
+    memory.export(tmp_path / "a.jsonl")
+    other = memory.scoped(user="bob", agent="other")
+    held = other.working
+    assert other.import_from(tmp_path / "a.jsonl").added["semantic"] == 1
+    assert other.working.task == "Another one"
+    assert held.task == ""
 
 
 def test_it_remembers_and_recalls(memory: sync.AgentMemory):
@@ -54,6 +97,27 @@ def test_it_remembers_and_recalls(memory: sync.AgentMemory):
     assert memory.reembed(HashEmbedder("fresh")) == 2
     assert memory.check() == []
     assert memory.forget(item.id)
+
+
+def test_the_lifecycle_without_await(memory: sync.AgentMemory):
+    memory.record_turn("Please remember that my flat is in Lisbon.")
+    assert memory.lifecycle.plan().counts["promoted"] == 1
+    assert memory.lifecycle.run_once().counts["promoted"] == 1
+    memory.lifecycle.start(3600)
+    with pytest.raises(BadInput, match="already"):
+        memory.lifecycle.start(3600)
+    memory.lifecycle.stop()
+    memory.lifecycle.start(3600)  # and left running: closing ends it
+
+
+async def test_closing_ends_every_lifecycle_that_was_started():
+    memory = await recollect.AgentMemory.open("memory://", user="ada", embedder=HashEmbedder())
+    memory.lifecycle.start(3600)
+    memory.scoped(user="bob").lifecycle.start(3600)
+    running = [task for task in asyncio.all_tasks() if task.get_name() == "recollect-lifecycle"]
+    assert len(running) == 2
+    await memory.close()
+    assert all(task.done() for task in running)
 
 
 async def test_it_works_where_a_loop_is_running(memory: sync.AgentMemory):

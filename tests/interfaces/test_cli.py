@@ -204,6 +204,18 @@ class TestErrors:
             (FAILED, ["stats", "--store", "mysql://host"]),
             (USAGE, ["backup", "notes.txt"]),
             (FAILED, ["backup", "no/such/directory/copy.db"]),
+            (USAGE, ["export", "notes.txt"]),
+            (USAGE, ["export", "notes.txt", "--overwrite"]),
+            (USAGE, ["export", "."]),
+            (FAILED, ["export", "no/such/directory/copy.jsonl"]),
+            (USAGE, ["import", "notes.txt"]),
+            (NOT_FOUND, ["import", "none.jsonl"]),
+            (USAGE, ["import", "recollect.db"]),
+            (USAGE, ["import", "notes.txt", "--trust", "7"]),
+            (NOT_FOUND, ["procedures", "show", "nothing"]),
+            (USAGE, ["procedures", "show"]),
+            (USAGE, ["procedures", "list", "--tag", ""]),
+            (USAGE, ["lifecycle", "--user", ""]),
             (FAILED, ["reembed", "no-such-model"]),
             (FAILED, ["reembed", "minilm:no/such/directory"]),
             (USAGE, ["eval", "locomo", "none.json"]),
@@ -226,7 +238,18 @@ class TestErrors:
         assert run(place, "remember", "-", given=b"\xff\xfe").code == USAGE
 
     @pytest.mark.parametrize(
-        "arguments", [["recall", "x"], ["forget", "x"], ["stats"], ["backup", "copy.db"], ["reembed", "minilm"]]
+        "arguments",
+        [
+            ["recall", "x"],
+            ["forget", "x"],
+            ["stats"],
+            ["backup", "copy.db"],
+            ["reembed", "minilm"],
+            ["export", "copy.jsonl"],
+            ["lifecycle"],
+            ["procedures", "list"],
+            ["procedures", "show", "x"],
+        ],
     )
     def test_only_remembering_makes_a_store(self, tmp_path: Path, call: Call, arguments: list[str]):
         done = call(tmp_path, *arguments, "--store", str(tmp_path / "typo.db"))
@@ -272,6 +295,62 @@ class TestKeeping:
         found = call(tmp_path, "recall", "Why does the billing download hang?", "--store=agent.db", "--min-relevance=0")
         assert "invoice export" in found.out
 
+    def test_an_export_is_taken_in_elsewhere(self, place: Path, tmp_path: Path, call: Call):
+        file = str(tmp_path / "ada.jsonl")
+        wrote = call(place, "export", file, "--user", "ada", "--json").json
+        assert wrote == {"path": file, "lines": {"semantic": 2}}
+        assert call(place, "export", file, "--user", "ada").code == USAGE
+        assert "2 lines" in call(place, "export", file, "--user", "ada", "--overwrite").out
+        took = call(tmp_path, "import", file, "--user", "bob", "--store", "other.db", "--json").json
+        assert (took["added"], took["expired"]) == ({"semantic": 2}, 0)
+        again = call(tmp_path, "import", file, "--user", "bob", "--store", "other.db")
+        assert "added 0, 2 were there already" in again.out
+        found = call(tmp_path, "recall", "Should distances be in miles?", "--user", "bob", "--store", "other.db")
+        assert "Ada prefers metric units" in found.out
+
+    def test_a_file_that_is_none_makes_no_store(self, tmp_path: Path, call: Call):
+        assert call(tmp_path, "import", "none.jsonl").code == NOT_FOUND
+        assert list(tmp_path.iterdir()) == []
+
+    def test_stats_tell_of_every_tier(self, place: Path, call: Call):
+        tiers = call(place, "stats", "--user", "ada", "--json").json["tiers"]
+        assert tiers["semantic"]["items"] == 2
+        assert tiers["semantic"]["oldest"] <= tiers["semantic"]["newest"]
+        assert set(tiers) == {"working", "conversation", "episodic", "semantic", "procedural", "checkpoints"}
+        assert re.search(r"semantic  2, \d{4}-", call(place, "stats", "--user", "ada").out)
+
+    def test_the_lifecycle_is_planned_and_run(self, tmp_path: Path, call: Call):
+        with AgentMemory.open(tmp_path / "recollect.db", user="ada", session="s") as memory:
+            memory.record_turn("Please remember that my flat is in Lisbon.")
+        for _ in range(2):
+            planned = call(tmp_path, "lifecycle", "--plan", "--user", "ada", "--json").json
+            assert (planned["planned"], planned["counts"]["promoted"]) == (True, 1)
+            assert planned["promoted"][0]["reason"]
+        assert "1 promoted" in call(tmp_path, "lifecycle", "--user", "ada").out
+        assert "nothing to do" in call(tmp_path, "lifecycle", "--user", "ada").out
+        assert "Lisbon" in call(tmp_path, "recall", "Where is my flat?", "--user", "ada").out
+
+    def test_procedures_are_listed_and_shown(self, tmp_path: Path, call: Call):
+        with AgentMemory.open(tmp_path / "recollect.db", user="ada") as memory:
+            memory.procedural.save("deploy.staging", "Push a tag.", description="how to ship", tags=["release"])
+            memory.procedural.save("deploy.staging", "Push a tag and wait.")
+            memory.procedural.record_outcome("deploy.staging", False, note="the pipeline was \x1b[31mred")
+            memory.procedural.save("old", "Do not.")
+            memory.procedural.retire("old")
+        assert [one["key"] for one in call(tmp_path, "procedures", "list", "--json").json] == ["deploy.staging"]
+        listed = call(tmp_path, "procedures", "list", "--retired")
+        assert "deploy.staging  version 2, worked 0 of 1 times  how to ship" in listed.out
+        assert "old  version 1, not tried yet, retired" in listed.out
+        assert call(tmp_path, "procedures", "list", "--tag", "none").out == ""
+        shown = call(tmp_path, "procedures", "show", "deploy.staging")
+        assert "Push a tag and wait." in shown.out
+        assert "failed: the pipeline was red" in shown.out
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown.out)
+        found = call(tmp_path, "procedures", "show", "deploy.staging", "--version", "1", "--json").json
+        assert (found["body"], found["standing"]) == ("Push a tag.", "superseded")
+        assert [one["version"] for one in found["versions"]] == [2, 1]
+        assert call(tmp_path, "procedures", "show", "deploy.staging", "--version", "9").code == NOT_FOUND
+
     def test_settings_are_shown_with_their_origin(self, tmp_path: Path, call: Call):
         (tmp_path / "recollect.toml").write_text("readers = 2\n", "utf-8")
         shown = call(tmp_path, "config", "show", "--json", RECOLLECT_CANDIDATES="50").json
@@ -302,6 +381,10 @@ class TestKeeping:
             "eval",
             "demo",
             "setup",
+            "export",
+            "import",
+            "lifecycle",
+            "procedures",
         ):
             assert command in done.out
         assert re.fullmatch(r"\d+\.\d+\.\d+\n", call(tmp_path, "version").out)

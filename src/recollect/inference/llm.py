@@ -164,21 +164,22 @@ async def summary_of(
 ) -> Summary:
     """At most `limit` tokens, by the model if there is one, and without it where it fails."""
     if model is None:
-        return Summary(await _offline(passages, limit, count), "offline")
+        return Summary(await offline(passages, limit, count), "offline")
     # What the model may read is bounded too; whoever adds a hundred long texts at once pays for a few of them.
-    notes = await _offline(passages, max(4000, 16 * limit), count)
+    notes = await offline(passages, max(4000, 16 * limit), count)
     words = max(10, limit * 2 // 3)
     try:
         answer = await model.ask(_PROMPT.format(words=words, notes=notes.replace("</notes>", "</ notes>")))
     except ModelFailed as error:
-        return Summary(await _offline(passages, limit, count), "offline", f"{error}; summarised offline")
+        return Summary(await offline(passages, limit, count), "offline", f"{error}; summarised offline")
     if count(answer) <= limit:
         return Summary(answer, "model")
     warning = f"the language model {model.name!r} wrote {count(answer):,} tokens where {limit:,} fit; shortened offline"
-    return Summary(await _offline([Passage(answer)], limit, count), "model", warning)
+    return Summary(await offline([Passage(answer)], limit, count), "model", warning)
 
 
-async def _offline(passages: Sequence[Passage], limit: int, count: Count) -> str:
+async def offline(passages: Sequence[Passage], limit: int, count: Count = count_tokens) -> str:
+    """A summary without a model, made where it holds nobody up."""
     if sum(len(passage.text) for passage in passages) <= _QUICK:
         return summarise(passages, limit, count)
     return await asyncio.to_thread(summarise, passages, limit, count)

@@ -18,6 +18,8 @@ Count = Callable[[str], int]
 
 # A piece longer than this is no sentence but a log, a table or code: it is cut at a space.
 _LONGEST_PIECE = 320
+# More pieces than this are a machine's: only so many are weighed word by word, for a tool may print a million lines.
+_MOST_WEIGHED = 3000
 _GAP = "…"
 # 0 would take the longest sentences, 1 the shortest.
 _THRIFT = 0.2
@@ -33,7 +35,12 @@ _END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|(?<=[。！？])\s*|\s*[\r\n\u2028\u2
 _CUES: tuple[tuple[re.Pattern[str], float], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE if words else 0), weight)
     for words, pattern, weight in (
-        (True, r"\b(error|exception|fail(s|ed|ure)?|crash(ed)?|refused|denied|timed? ?out|traceback|broken)\b", 0.6),
+        (
+            True,
+            r"\b(\w*error|\w*exception|fail(s|ed|ure)?|crash(ed)?|refused|denied|timed? ?out|traceback|broken|fatal"
+            r"|panic)\b",
+            0.6,
+        ),
         (True, r"\b(decided|decision|agreed|chose|approved|rejected|conclu(ded|sion)|will use|going with)\b", 0.6),
         (True, r"\b(remember|important|critical|must|never|always|required|deadline|due)\b", 0.5),
         (True, r"\b(prefers?|favou?rite|allergic|actually|instead|no longer|correction|changed|moved to)\b", 0.4),
@@ -45,6 +52,10 @@ _CUES: tuple[tuple[re.Pattern[str], float], ...] = tuple(
         (True, r"^\W*(hi|hey|hello|thanks?|thank you|ok|okay|sure|great|bye|lol|let me|i'll|i will)\b.{0,40}$", -0.5),
     )
 )
+
+# What is looked for in very many lines: the first three kinds.
+_GRAVE = _CUES[:3]
+_DIGITS = re.compile(r"\d+")
 
 _MARK = re.compile(r"\s*\[extract of ([\d,]+) characters, sha256 ([0-9a-f]{16})…\]\Z")
 
@@ -93,11 +104,17 @@ def extract(text: str, limit: int, count: Count = count_tokens) -> str:
     An extract of an extract still speaks of the whole. The mark is never left out, so that nothing is cut in silence:
     where even that does not fit, the answer is the mark alone.
     """
-    if not _MARK.search(text) and count(text) <= limit:
+    if not _MARK.search(text) and _fits(text, limit, count):
         return text
     mark = mark_of(text)
     kept = summarise([_MARK.sub("", text)], limit - count(mark), count)
     return f"{kept} {mark}" if kept else mark
+
+
+def _fits(text: str, limit: int, count: Count) -> bool:
+    """Whether a text has at most so many tokens; a very long one is not counted to its end to see that it has not."""
+    head = text[: 64 * max(1, limit)]
+    return count(head) <= limit and (len(head) == len(text) or count(text) <= limit)
 
 
 def mark_of(text: str) -> str:
@@ -110,22 +127,42 @@ def mark_of(text: str) -> str:
 
 
 def _pieces(passages: Sequence[Passage], count: Count) -> list[_Piece]:
-    pieces: list[_Piece] = []
-    for number, passage in enumerate(passages):
-        texts = [part for line in _END.split(passage.text) if line for part in _windows(line)]
-        for place, text in enumerate(texts):
-            pieces.append(
-                _Piece(
-                    number,
-                    place,
-                    text,
-                    max(1, count(text)),
-                    tuple(dict.fromkeys(analyse(text))),
-                    first=place == 0,
-                    last=place == len(texts) - 1,
-                )
-            )
-    return pieces
+    texts = [[part for line in _END.split(one.text) if line for part in _windows(line)] for one in passages]
+    said = [(number, place, text) for number, some in enumerate(texts) for place, text in enumerate(some)]
+    return [
+        _Piece(
+            number,
+            place,
+            text,
+            max(1, count(text)),
+            tuple(dict.fromkeys(analyse(text))),
+            first=place == 0,
+            last=place == len(texts[number]) - 1,
+        )
+        for number, place, text in _narrowed(said)
+    ]
+
+
+def _narrowed(said: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """Of very many, those worth weighing: both ends, and between them the grave before the rare.
+
+    A line like a hundred others says nothing by being there once more: alike but for their numbers is alike.
+    """
+    if len(said) <= _MOST_WEIGHED:
+        return said
+    shapes = [_DIGITS.sub("0", text) for _, _, text in said]
+    alike = Counter(shapes)
+    first: dict[str, int] = {}
+    for at, shape in enumerate(shapes):
+        first.setdefault(shape, at)
+
+    def grave(at: int) -> float:
+        return sum(weight for pattern, weight in _GRAVE if pattern.search(said[at][2]))
+
+    end = _MOST_WEIGHED // 10
+    telling = sorted(first.values(), key=lambda at: (-grave(at), alike[shapes[at]], at))
+    kept = {*range(end), *range(len(said) - end, len(said)), *telling[: _MOST_WEIGHED - 2 * end]}
+    return [said[at] for at in sorted(kept)]
 
 
 def _windows(line: str) -> list[str]:

@@ -83,7 +83,7 @@ def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool
     mass = float(weights.sum())
     covered = weights @ (scored.words > 0.0) / mass if mass > 0.0 else np.zeros(len(scored.total))
     if words_alone:
-        return np.asarray((covered**2) ** _SHAPE)
+        return by_words_alone(covered)
     about = 1.0 - (1.0 - np.clip(scored.meaning, 0.0, 1.0)) * (1.0 - _COVERED * covered**2)
     best = float(about.max())
     lent = sum((scored.shares[name] for name in _LENT), np.zeros(len(scored.total)))
@@ -92,3 +92,13 @@ def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool
     most = min(float(evidence.max()), _ECHO)
     share = np.clip(evidence / most, 0.0, 1.0) if most > 0.0 else np.zeros(len(evidence))
     return np.asarray(best**_SHAPE * share ** (_FALL * max(best - _UNSURE, 0.0)))
+
+
+def by_itself(meaning: NDArray[np.float64], covered: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far each text, looked at alone, is about a question: as `relevance` judges the best candidate."""
+    about = 1.0 - (1.0 - np.minimum(np.maximum(meaning, 0.0), 1.0)) * (1.0 - _COVERED * covered**2)
+    return np.asarray(about**_SHAPE)
+
+
+def by_words_alone(covered: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray((covered**2) ** _SHAPE)

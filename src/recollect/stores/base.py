@@ -169,14 +169,23 @@ class Records(Store, Protocol):
 class Log(Store, Protocol):
     """Entries in the order they came, one sequence for each space. Expired ones are hidden at once."""
 
+    async def entries(self, space: Space, *ids: str) -> list[Entry]:
+        """The entries that exist, in the order asked for, each once."""
+
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
         """The newest entries, newest last."""
 
-    async def read(self, space: Space, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-        """Entries with a `seq` above `after`, oldest first."""
+    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
+        """Entries with a `seq` above `after`, oldest first; with `hidden`, also expired ones that are still there."""
 
-    async def logs(self, owner: Space) -> list[Space]:
-        """The spaces of the same tenant, tier, user and agent that hold entries, whatever their session."""
+    async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
+        """The spaces of the same tenant, tier, user and agent that hold entries, whatever their session.
+
+        With `hidden`, also those that hold nothing but expired ones.
+        """
+
+    async def owners(self, tenant: str) -> list[Space]:
+        """Whose logs a tenant holds, hidden entries included: a space of each tier, user and agent, without session."""
 
     async def expire(self, before: datetime, *, limit: int = 1000) -> int:
         """Physically drop up to `limit` entries that expired before a moment; how many were dropped."""

@@ -29,7 +29,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """Keep an item. One that is there already (same space and id) is replaced, its access count kept.
+    """Keep an item. One that is there already (same space and id) is replaced, and its accesses stay as counted.
 
     `vectors` has a row for each passage and `terms` the analysed words; None keeps what is stored.
     `expect` is the version seen (0: must be new); another version is a `Conflict`.
@@ -48,10 +48,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Drop an item with its words and vectors; one that is not there is no error."""
+    """Drop an item with its words and vectors; one that is not there is no error.
+
+    `expect` is the version seen; another version, or none, is a `Conflict`.
+    """
 
     space: Space
     id: str
+    expect: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,14 @@ class Clear:
     space: Space
 
 
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Take entries out of a log by their `seq`; what is not there is no error. The others keep their places."""
+
+    space: Space
+    seqs: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
     """Keep a task's state as its next version. `state` is JSON text; its sha256 is stored beside it.
@@ -161,17 +173,17 @@ class DropTask:
     task: str
 
 
-Write = Put | Delete | Touch | Embed | Append | Clear | Save | Journal | SetStatus | DropTask
+Write = Put | Delete | Touch | Embed | Append | Clear | Drop | Save | Journal | SetStatus | DropTask
 
 RecordWrite = Put | Delete | Touch | Embed
-LogWrite = Append | Clear
+LogWrite = Append | Clear | Drop
 TaskWrite = Save | Journal | SetStatus | DropTask
 
 
 def is_durable(write: Write) -> bool:
     """Whether the write is promised to survive a power cut once acknowledged."""
     match write:
-        case Touch() | Embed() | Clear():
+        case Touch() | Embed() | Clear() | Drop():
             return False
         case Append():
             return write.durable

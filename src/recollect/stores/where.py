@@ -12,7 +12,7 @@ from recollect.clock import aware, to_micros
 from recollect.errors import BadQuery
 from recollect.values import MemoryItem, Space
 
-Op = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in"]
+Op = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "has"]
 
 _OPS: Mapping[str, Op] = {
     "eq": "eq", "=": "eq", "==": "eq",
@@ -20,6 +20,8 @@ _OPS: Mapping[str, Op] = {
     "gt": "gt", ">": "gt", "gte": "gte", ">=": "gte",
     "lt": "lt", "<": "lt", "lte": "lte", "<=": "lte",
     "in": "in",
+    "prefix": "prefix",
+    "has": "has",
 }  # fmt: skip
 
 FIELDS = frozenset(
@@ -57,12 +59,13 @@ class Where:
     """A scope's items of one tier, narrowed.
 
     `live_at` asks for what is true at a moment. `known_at` leaves out what was only learned after one, unless the
-    item itself says since when it has been true.
+    item itself says since when it has been true. `open_at` asks for what nothing had taken the place of by then.
     """
 
     space: Space
     live_at: datetime | None = None
     known_at: datetime | None = None
+    open_at: datetime | None = None
     min_importance: float = 0.0
     key: str | None = None
     ids: frozenset[str] | None = None
@@ -71,7 +74,13 @@ class Where:
     @property
     def is_narrow(self) -> bool:
         """Whether anything but time and scope is asked for."""
-        return bool(self.min_importance > 0.0 or self.key is not None or self.ids is not None or self.conditions)
+        return bool(
+            self.min_importance > 0.0
+            or self.open_at is not None
+            or self.key is not None
+            or self.ids is not None
+            or self.conditions
+        )
 
 
 def parse_where(given: Mapping[str, Any] | None) -> tuple[Condition, ...]:
@@ -101,6 +110,8 @@ def holds(where: Where, item: MemoryItem) -> bool:
         return False
     if where.known_at is not None and item.valid_from is None and item.created_at > where.known_at:
         return False
+    if where.open_at is not None and _replaced_by(where.open_at, item):
+        return False
     if item.importance < where.min_importance:
         return False
     if where.key is not None and item.key != where.key:
@@ -128,6 +139,10 @@ def _single(path: str, op: Op, value: Any) -> Condition:
     value = _scalar(path, value)
     if op in ("gt", "gte", "lt", "lte") and (value is None or isinstance(value, bool)):
         raise BadQuery(f"{path} {op} needs a number, a text or a time, not {value!r}")
+    if op == "prefix" and (not isinstance(value, str) or path == "created_at"):
+        raise BadQuery(f"{path} prefix … needs the beginning of a text, not {value!r}")
+    if op == "has" and path in FIELDS:
+        raise BadQuery(f"{path} is no list; `has` asks whether a list in the metadata holds a value")
     return Condition(path, op, value)
 
 
@@ -190,6 +205,10 @@ def _field(name: str, item: MemoryItem) -> Any:
             return getattr(item, name)
 
 
+def _replaced_by(moment: datetime, item: MemoryItem) -> bool:
+    return item.superseded_by is not None and item.valid_to is not None and item.valid_to <= moment
+
+
 def _holds(condition: Condition, value: Any) -> bool:
     """Missing never matches, and values of different kinds are different."""
     if value is _MISSING:
@@ -202,6 +221,11 @@ def _holds(condition: Condition, value: Any) -> bool:
         case "in":
             assert isinstance(condition.value, tuple)
             return any(_same(value, one) for one in condition.value)
+        case "prefix":
+            assert isinstance(condition.value, str)
+            return isinstance(value, str) and value.startswith(condition.value)
+        case "has":
+            return isinstance(value, list | tuple) and any(_same(one, condition.value) for one in value)
         case _:
             return _ordered(condition.op, value, condition.value)
 

@@ -23,6 +23,9 @@ METADATA = {
     "no": False,
     "nothing": None,
     "list": [1, 2],
+    "mixed": ["mango", 2.5, True, None, ["in"], {"in": 1}, "50%_off"],
+    "signs": "50%_off",
+    "last": "\U0010ffff\U0010ffffx",
     "inner": {"deep": {"er": "x"}, "list": [1]},
     "created_at": "a path of the same name as a field",
 }
@@ -50,6 +53,12 @@ MATCH: list[dict[str, Any]] = [
     {"access_count": 2}, {"access_count": {"gt": 1}},
     {"created_at": START}, {"created_at": {"gte": START.isoformat()}}, {"created_at": {"lt": START + SECOND}},
     {"created_at": [START]},
+    {"text": {"prefix": "man"}}, {"text": {"prefix": "mango"}}, {"text": {"prefix": ""}}, {"empty": {"prefix": ""}},
+    {"signs": {"prefix": "50%_"}}, {"last": {"prefix": "\U0010ffff"}}, {"last": {"prefix": "\U0010ffff" * 2}},
+    {"key": {"prefix": "k"}}, {"key": {"prefix": ""}}, {"source": {"prefix": "we"}}, {"session": {"prefix": "s"}},
+    {"text": {"prefix": "ma", "ne": "mandarin"}}, {"metadata.created_at": {"prefix": "a path"}},
+    {"list": {"has": 1}}, {"list": {"has": 2.0}}, {"mixed": {"has": "mango"}}, {"mixed": {"has": 2.5}},
+    {"mixed": {"has": True}}, {"mixed": {"has": None}}, {"mixed": {"has": "50%_off"}}, {"inner.list": {"has": 1}},
     {"whole": 5, "text": "mango", "source": "web"},
 ]  # fmt: skip
 
@@ -69,10 +78,21 @@ NO_MATCH: list[dict[str, Any]] = [
     {"session": None}, {"session": "S"}, {"speaker": "Ada"}, {"speaker": {"gt": ""}}, {"position": {"gt": 2}},
     {"access_count": 1}, {"created_at": {"gt": START}}, {"created_at": {"ne": START}},
     {"whole": 5, "text": "apple"},
+    {"text": {"prefix": "ango"}}, {"text": {"prefix": "Man"}}, {"text": {"prefix": "mangos"}},
+    {"text": {"prefix": "%"}},
+    {"text": {"prefix": "m_n"}}, {"text": {"prefix": "man*"}}, {"signs": {"prefix": "50__"}}, {"whole": {"prefix": ""}},
+    {"yes": {"prefix": ""}}, {"nothing": {"prefix": ""}}, {"list": {"prefix": ""}}, {"inner": {"prefix": ""}},
+    {"last": {"prefix": "\U0010ffff" * 3}}, {"key": {"prefix": "kk"}}, {"key": {"prefix": "j"}},
+    {"speaker": {"prefix": ""}}, {"importance": {"prefix": "0"}},
+    {"list": {"has": 3}}, {"list": {"has": "1"}}, {"list": {"has": True}}, {"mixed": {"has": False}},
+    {"mixed": {"has": "in"}}, {"mixed": {"has": 1}}, {"mixed": {"has": "mang"}}, {"text": {"has": "mango"}},
+    {"text": {"has": "m"}}, {"whole": {"has": 5}}, {"inner": {"has": "x"}}, {"inner.deep": {"has": "x"}},
+    {"nothing": {"has": None}},
 ]  # fmt: skip
 
 OPS: list[Any] = ["x", 1, True, None, ["x", None], {"ne": "x"}, {"ne": None}, {"gt": 0}, {"gt": ""}, {"gte": 0},
-                  {"lt": 9}, {"lt": "z"}, {"lte": 9}, {"in": [None]}]  # fmt: skip
+                  {"lt": 9}, {"lt": "z"}, {"lte": 9}, {"in": [None]}, {"prefix": ""}, {"has": None},
+                  {"has": "x"}]  # fmt: skip
 
 
 class FiltersContract:
@@ -131,6 +151,17 @@ class FiltersContract:
         assert ids(await store.find(where)) == ["i1", "i0"]
         assert ids(await store.nearest(where, vector(1, 0, 0, 0))) == ["i0", "i1"]
         assert ids((await store.matching(where, ("word",))).found) == ["i0", "i1"]
+
+    async def test_what_was_open_at_a_moment_had_not_been_replaced_by_then(self, store: Records) -> None:
+        await store.write(
+            put("current", valid_from=START - SECOND),
+            put("ended", valid_to=START - SECOND),
+            put("replaced", valid_to=START, superseded_by="current"),
+            put("replaced without a time", superseded_by="current"),
+        )
+        every = {"current", "ended", "replaced", "replaced without a time"}
+        assert set(ids(await store.find(Where(SPACE, open_at=START - SECOND)))) == every
+        assert set(ids(await store.find(Where(SPACE, open_at=START)))) == every - {"replaced"}
 
     async def test_importance_and_key_narrow(self, store: Records) -> None:
         await store.write(

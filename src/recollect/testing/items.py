@@ -52,10 +52,24 @@ class ItemsContract:
             key="k",
             turn=Turn("s", 2.5, "Ada"),
             derived_from=("x", "y"),
+            pinned=True,
+            decayed_at=START + 3 * SECOND,
+            learned_at=START + 4 * SECOND,
             scope=replace(ADA, session="today"),
         )
         await store.write(Put(item=given))
         assert await store.get(SPACE, "a") == [given]
+
+    async def test_an_item_can_be_pinned_aged_and_let_loose_again(self, store: Records) -> None:
+        await store.write(put("a"))
+        there = datetime(2026, 1, 1, 9, 30, tzinfo=timezone(timedelta(hours=9)))
+        await store.write(put("a", pinned=True, decayed_at=there, learned_at=there))
+        [aged] = await store.find(EVERYTHING)
+        assert (aged.pinned, aged.decayed_at, aged.learned_at) == (True, there, there)
+        assert aged.decayed_at is not None and aged.decayed_at.utcoffset() == timedelta(0)
+        await store.write(put("a"))
+        [loose] = await store.get(SPACE, "a")
+        assert (loose.pinned, loose.decayed_at, loose.learned_at) == (False, None, None)
 
     async def test_every_tier_keeps_its_own_items(self, store: Records) -> None:
         episode = item("a", tier="episodic", scope=Scope(user="ada", session="s1"))
@@ -126,6 +140,24 @@ class ItemsContract:
         with pytest.raises(Conflict, match="not there"):
             await store.write(Put(item=item("b"), expect=1))
         assert [(one.content, one.version) for one in await store.get(SPACE, "a", "b")] == [("second", 2)]
+
+    async def test_a_delete_may_expect_a_version_too(self, store: Records) -> None:
+        await store.write(put("a"), put("b"))
+        await store.write(put("a"))
+        for stale in (0, 1, 3):
+            with pytest.raises(Conflict, match="at version 2"):
+                await store.write(Delete(SPACE, "b"), Delete(SPACE, "a", expect=stale))
+        with pytest.raises(Conflict, match="not there"):
+            await store.write(Delete(SPACE, "b"), Delete(SPACE, "nobody", expect=1))
+        assert ids(await store.get(SPACE, "a", "b")) == ["a", "b"]
+        await store.write(Delete(SPACE, "a", expect=2))
+        assert ids(await store.find(EVERYTHING)) == ["b"]
+
+    async def test_an_item_brings_the_accesses_it_had_elsewhere(self, store: Records) -> None:
+        await store.write(put("a", access_count=7, last_accessed=START))
+        await store.write(put("a", access_count=99, last_accessed=START + SECOND))  # there already: its own count stays
+        [found] = await store.get(SPACE, "a")
+        assert (found.access_count, found.last_accessed) == (7, START)
 
     async def test_a_put_over_an_item_keeps_its_access_its_words_and_its_vectors(self, store: Records) -> None:
         await store.write(put("a", [1, 0, 0, 0], "apple"), Touch(SPACE, ("a",), START))

@@ -9,7 +9,7 @@ import pytest
 
 from recollect.errors import BadInput, BadQuery
 from recollect.stores.base import Log
-from recollect.stores.ops import Clear
+from recollect.stores.ops import Clear, Drop
 from recollect.testing.clock import ManualClock
 from recollect.testing.samples import ADA, ADA_ELSEWHERE, BOB, LOG, SECOND, START, append, ids
 
@@ -52,6 +52,21 @@ class LogContract:
             after = page[-1].seq
         assert seen == [f"e{n}" for n in range(7)]
         assert await store.read(LOG, after=10**12) == []
+
+    async def test_entries_are_had_by_their_ids(self, store: Log, clock: ManualClock) -> None:
+        elsewhere = replace(ADA, session="s").space("conversation")
+        await store.write(*(append(f"e{n}") for n in range(4)), append("brief", expires_at=clock.now + SECOND))
+        await store.write(append("theirs", space=elsewhere))
+        everything = {entry.id: entry for entry in await store.read(LOG)}
+        assert await store.entries(LOG, "e3", "gone", "e1", "e3") == [everything["e3"], everything["e1"]]
+        assert ids(await store.entries(LOG, "brief", "theirs")) == ["brief"]
+        assert ids(await store.entries(elsewhere, "e1", "theirs")) == ["theirs"]
+        assert await store.entries(LOG) == await store.entries(replace(LOG, user="nobody"), "e1") == []
+        assert ids(await store.entries(LOG, *(f"e{n}" for n in range(5000)))) == ["e0", "e1", "e2", "e3"]
+        clock.forward(SECOND)
+        assert await store.entries(LOG, "brief", "' or 1=1 --", "\x00", "\ud800") == []
+        await store.write(Clear(LOG))
+        assert await store.entries(LOG, "e1") == []
 
     async def test_the_same_id_twice_is_one_entry(self, store: Log) -> None:
         await store.write(append("a"), append("b"), append("a", content="again"))
@@ -113,6 +128,41 @@ class LogContract:
         assert await store.expire(clock.now) == 0
         clock.back(4 * SECOND)
         assert ids(await store.read(LOG)) == ["stays", "e5"]
+
+    async def test_hidden_entries_can_be_read_until_they_are_dropped(self, store: Log, clock: ManualClock) -> None:
+        other = replace(ADA, session="late").space("conversation")
+        await store.write(append("stays"), append("brief", expires_at=clock.now + SECOND), append("last"))
+        await store.write(append("gone", space=other, expires_at=clock.now + SECOND))
+        clock.forward(SECOND)
+        assert ids(await store.read(LOG, hidden=True)) == ["stays", "brief", "last"]
+        assert ids(await store.read(LOG, after=1, limit=1, hidden=True)) == ["brief"]
+        assert await store.logs(LOG) == [LOG]
+        assert await store.logs(LOG, hidden=True) == [LOG, other]
+        await store.expire(clock.now)
+        assert ids(await store.read(LOG, hidden=True)) == ["stays", "last"]
+        assert await store.logs(LOG, hidden=True) == [LOG]
+
+    async def test_entries_are_dropped_by_their_place_and_no_place_is_given_twice(self, store: Log) -> None:
+        other = replace(ADA, session="s").space("conversation")
+        await store.write(*(append(f"e{n}") for n in range(4)), *(append(f"e{n}", space=other) for n in range(2)))
+        last = (await store.read(LOG))[-1].seq
+        await store.write(Drop(LOG, (2, last, 10**6)))
+        assert ids(await store.read(LOG)) == ["e0", "e2"]
+        assert ids(await store.read(other)) == ["e0", "e1"]
+        await store.write(append("e3"))
+        assert (await store.read(LOG))[-1].seq > last
+
+    async def test_the_owners_of_logs_are_listed(self, store: Log, clock: ManualClock) -> None:
+        mine = [replace(ADA, session=name).space("conversation") for name in ("s1", "s2")]
+        await store.write(*(append("a", space=space) for space in mine), append("a", space=ADA.space("episodic")))
+        await store.write(append("a", space=BOB.space("conversation"), expires_at=clock.now))
+        await store.write(append("a", space=ADA_ELSEWHERE.space("conversation")), Clear(mine[1]))
+        assert await store.owners(ADA.tenant) == [
+            ADA.space("conversation"),
+            BOB.space("conversation"),
+            ADA.space("episodic"),
+        ]
+        assert await store.owners("nobody") == []
 
     async def test_a_log_never_sees_its_neighbour(self, store: Log) -> None:
         spaces = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,7 +12,9 @@ from typing import Any
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
 from recollect.inference.base import called
+from recollect.inference.llm import offline
 from recollect.inference.offline import importance_of
+from recollect.inference.summarise import Count, Passage
 from recollect.settings import Settings
 from recollect.stores.base import Log
 from recollect.stores.ops import Append, Clear, Entry
@@ -19,13 +22,25 @@ from recollect.tiers.entries import (
     checked_content,
     checked_id,
     checked_metadata,
-    checked_moment,
     entire,
     fresh_id,
 )
-from recollect.tiers.gist import gist
+from recollect.tiers.facts import in_utc
 from recollect.tiers.matching import matches
-from recollect.tiers.messages import ROLES, Count, Message, Role, Shown, TokenCounts, cost, cut, message_of, shown
+from recollect.tiers.messages import (
+    BLOCKS,
+    ROLES,
+    Content,
+    Message,
+    Role,
+    Shown,
+    TokenCounts,
+    checked_blocks,
+    cost,
+    message_of,
+    passage_of,
+    shown,
+)
 from recollect.tiers.semantic import checked_count, checked_query
 from recollect.tiers.window import Limits, Roll, Summary, View, applied, instructions_of, next_roll, rendered
 from recollect.values import Scope, Space
@@ -82,8 +97,11 @@ class ConversationMemory:
     def space(self) -> Space:
         return self._scope.space("conversation")
 
-    async def add_message(self, role: Role, content: str, **metadata: Any) -> Message:
-        """Keep what was said, and sum up older messages when there are too many to show."""
+    async def add_message(self, role: Role, content: Content, **metadata: Any) -> Message:
+        """Keep what was said, and sum up older messages when there are too many to show.
+
+        Content is a text, or a list of blocks such as `tool_use` and `tool_result`, which comes back as it was.
+        """
         append = self.drafted(role, content, metadata=metadata)
         await self._store.write(append)
         await self.settle()
@@ -92,7 +110,7 @@ class ConversationMemory:
     def drafted(
         self,
         role: Role,
-        content: str,
+        content: Content,
         *,
         metadata: Mapping[str, Any] | None = None,
         at: datetime | None = None,
@@ -105,14 +123,20 @@ class ConversationMemory:
         if role not in ROLES:
             raise BadInput(f"a role is one of {', '.join(ROLES)}, not {role!r:.80}")
         given = checked_metadata(metadata)
-        # A message that only calls tools says nothing else, and a tool may have nothing to say.
-        silent = role == "tool" or (role == "assistant" and bool(given.get("tool_calls")))
-        text = checked_content(content, self._max_content, may_be_empty=silent)
+        if BLOCKS in given:
+            raise BadInput(f"{BLOCKS!r} is where a message keeps its own blocks; give your metadata another name")
+        if isinstance(content, list | tuple):
+            text, blocks = checked_blocks(content, self._max_content)
+            given = {**given, BLOCKS: blocks}
+        else:
+            # A message that only calls tools says nothing else, and a tool may have nothing to say.
+            silent = role == "tool" or (role == "assistant" and bool(given.get("tool_calls")))
+            text = checked_content(content, self._max_content, may_be_empty=silent)
         entry = Entry(
             id=self._ids() if id is None else checked_id(id),
             kind=role,
             content=text,
-            at=aware(self._clock()) if at is None else checked_moment("at", at),
+            at=aware(self._clock()) if at is None else in_utc("at", at),
             metadata=given,
             importance=importance_of(text),
         )
@@ -180,7 +204,7 @@ class ConversationMemory:
                 {
                     "id": one.id,
                     "role": one.role,
-                    "content": one.content,
+                    "content": one.content if one.blocks is None else list(one.blocks),
                     "timestamp": one.timestamp.isoformat(),
                     "metadata": dict(one.metadata),
                 }
@@ -202,7 +226,8 @@ class ConversationMemory:
             raise BadInput("two messages of the export have the same id; each message has an id of its own, or none")
         writes = [*appends]
         if (text := data.get("summary")) is not None:
-            covered, entry = self._imported_summary(text, data.get("rolled"), len(appends))
+            told = await self._bounded(checked_content(text, self._max_content, may_be_empty=True))
+            covered, entry = self._imported_summary(told, data.get("rolled"), len(appends))
             # Right behind what it covers: its own place in the log says how far it reaches.
             writes.insert(covered, Append(space=self.space, entry=entry))
         async with self._rolling:
@@ -217,18 +242,14 @@ class ConversationMemory:
             given["role"], given["content"], metadata=given.get("metadata"), at=said_at, id=given.get("id")
         )
 
-    def _imported_summary(self, text: Any, rolled: Any, messages: int) -> tuple[int, Entry]:
+    def _imported_summary(self, text: str, rolled: Any, messages: int) -> tuple[int, Entry]:
         told = dict(rolled) if isinstance(rolled, Mapping) else {}
         covered = told.get("messages", 0)
         if isinstance(covered, bool) or not isinstance(covered, int) or not 0 <= covered <= messages:
             raise BadInput(f"the export's summary covers {covered!r:.80} messages of {messages}")
         made = self._summary_entry(
             Summary(
-                cut(
-                    checked_content(text, self._max_content, may_be_empty=True),
-                    self._limits.summary_tokens,
-                    self._count,
-                ),
+                text,
                 covers=0,
                 most=min(_whole(told, "most", self._limits.most), self._limits.most),
                 noted=bool(told.get("noted", True)),
@@ -291,20 +312,30 @@ class ConversationMemory:
 
     async def _told(self, messages: Sequence[Message], before: str) -> str:
         """The summary that covers these messages and the summary before them, within its bound."""
-        most, text = self._limits.summary_tokens, before
+        text = before
         self.fault = None
         for some in self._portions(messages):
             told = None
             # A summariser that has failed once is not waited for again and again.
             if self._summarise is not None and self.fault is None:
                 told = await self._asked(self._summarise, some, text)
-            text = await asyncio.to_thread(gist, some, text, most, self._count) if told is None else told
-        return cut(text, most, self._count)
+            if told is None:
+                passages = [*([Passage(text)] if text else []), *map(passage_of, some)]
+                told = await offline(passages, self._limits.summary_tokens, self._count)
+            text = told
+        return await self._bounded(text)
+
+    async def _bounded(self, text: str) -> str:
+        most = self._limits.summary_tokens
+        return text if self._count(text) <= most else await offline([Passage(text)], most, self._count)
 
     async def _asked(self, summarise: Summarise, messages: list[Message], before: str) -> str | None:
         try:
             async with asyncio.timeout(self._timeout):
-                told = await called(lambda given: summarise(*given), (messages, before or None), None)
+                if inspect.iscoroutinefunction(summarise):
+                    told = await summarise(messages, before or None)
+                else:
+                    told = await called(lambda given: summarise(*given), (messages, before or None), None)
         except Exception as error:  # noqa: BLE001 - whatever a model does, what was said is summed up without it
             self.fault = type(error).__name__
             return None
@@ -336,7 +367,7 @@ def _moment(given: Any, what: str) -> datetime | None:
     if given is None:
         return None
     try:
-        return checked_moment(f"the time of {what}", datetime.fromisoformat(given))
+        return in_utc(f"the time of {what}", datetime.fromisoformat(given))
     except (TypeError, ValueError) as error:
         if isinstance(error, BadInput):
             raise

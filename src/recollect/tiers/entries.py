@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from recollect.errors import BadInput
-from recollect.stores.admission import check_text
 from recollect.stores.base import Log
 from recollect.stores.ops import Entry
-from recollect.tiers.facts import in_utc
-from recollect.values import Space, plain_json
+from recollect.tiers.checks import checked_plain, checked_writable
+from recollect.values import Space
 
-_DEEPEST = 64
 _LONGEST_ID = 256
 _PAGE = 1000
 
@@ -34,12 +31,7 @@ def checked_content(content: Any, most: int, *, may_be_empty: bool = False) -> s
         raise BadInput(
             f"the text has {len(content):,} characters and max_content is {most:,}; split it, or raise the setting"
         )
-    if "\x00" in content:
-        raise BadInput(
-            f"content has a NUL character at {content.index(chr(0))}, which not every store can keep; drop it"
-        )
-    check_text((content,))
-    return content
+    return checked_writable("content", content)
 
 
 def checked_metadata(metadata: Any) -> dict[str, Any]:
@@ -48,14 +40,7 @@ def checked_metadata(metadata: Any) -> dict[str, Any]:
         return {}
     if not isinstance(metadata, Mapping):
         raise BadInput(f"metadata is a mapping, not {type(metadata).__name__}")
-    plain: dict[str, Any] = plain_json(dict(metadata))
-    inner: list[Any] = [plain]
-    for _ in range(_DEEPEST):
-        _check_strings(inner)
-        containers = [one for one in inner if isinstance(one, dict | list)]
-        inner = [value for one in containers for value in (one.values() if isinstance(one, dict) else one)]
-    if inner:
-        raise BadInput(f"metadata is nested more than {_DEEPEST} deep; keep it flatter")
+    plain: dict[str, Any] = checked_plain("metadata", dict(metadata))
     return plain
 
 
@@ -63,14 +48,6 @@ def checked_importance(importance: Any) -> float:
     if isinstance(importance, bool) or not isinstance(importance, int | float) or not 0.0 <= importance <= 1.0:
         raise BadInput(f"importance is a number from 0 to 1, not {importance!r:.80}")
     return float(importance)
-
-
-def checked_moment(name: str, value: Any) -> datetime:
-    """A moment in UTC; one without a time zone could mean any of 38 hours."""
-    moment = in_utc(name, value)
-    if value.tzinfo is None:
-        raise BadInput(f"{name} is {value}, without a time zone; say which, as in datetime.now(UTC)")
-    return moment
 
 
 def checked_id(id: Any) -> str:
@@ -90,11 +67,3 @@ async def entire(store: Log, space: Space, *, after: int = 0) -> list[Entry]:
         if len(page) < _PAGE:
             break
     return found
-
-
-def _check_strings(values: list[Any]) -> None:
-    keys = [key for value in values if isinstance(value, dict) for key in value]
-    for text in (*keys, *(value for value in values if isinstance(value, str))):
-        if "\x00" in text:
-            raise BadInput("metadata has a NUL character, which not every store can keep; drop it")
-        check_text((text,))

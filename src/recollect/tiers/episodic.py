@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
 from recollect.inference.offline import importance_of
+from recollect.inference.summarise import extract
 from recollect.settings import Settings
 from recollect.stores.base import Log
 from recollect.stores.ops import Append, Entry
@@ -19,11 +21,10 @@ from recollect.tiers.entries import (
     checked_id,
     checked_importance,
     checked_metadata,
-    checked_moment,
     entire,
     fresh_id,
 )
-from recollect.tiers.extract import Extract, Whole, extract
+from recollect.tiers.facts import in_utc
 from recollect.tiers.matching import Match, matches
 from recollect.tiers.semantic import checked_count, checked_query
 from recollect.values import NOTHING, Scope, Space
@@ -34,11 +35,19 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 # Machines say these, at length; what people say is kept word for word.
 _VERBOSE: tuple[Kind, ...] = ("tool_call", "error")
 
+# A screenful is kept whole, and of what is longer about as much.
+_WHOLE_UP_TO = 2000
+_EXTRACT_TOKENS = 500
 # The longest tool output that is read for its extract. What is kept of it is far below max_content.
 _LONGEST_OUTPUT = 100_000_000
 
-# An entry that was just appended is among these, unless its id was there before.
-_JUST_NOW = 32
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What an extract was taken from: bytes in UTF-8, and their sha256 in hex."""
+
+    size: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +132,16 @@ class EpisodicMemory:
         if kind not in KINDS:
             raise BadInput(f"kind is one of {', '.join(KINDS)}, not {kind!r:.80}")
         space = self.space(session)
-        kept = await self._kept(content, kind)
+        text, whole = await self._kept(content, kind)
         given = checked_metadata(metadata)
         now = aware(self._clock())
         entry = Entry(
             id=self._ids() if id is None else checked_id(id),
             kind=kind,
-            content=kept.text,
-            at=now if at is None else checked_moment("at", at),
-            metadata=_enveloped(given, kept.whole),
-            importance=importance_of(kept.text, kind) if importance is None else checked_importance(importance),
+            content=text,
+            at=now if at is None else in_utc("at", at),
+            metadata=_enveloped(given, whole),
+            importance=importance_of(text, kind) if importance is None else checked_importance(importance),
             expires_at=_later(now, self._lifetime),
         )
         return Append(space=space, entry=entry, cap=self._most)
@@ -156,20 +165,24 @@ class EpisodicMemory:
         """The sessions of this user and agent that have episodes, by name; the one without a name is the empty text."""
         return [space.session for space in await self._store.logs(self.space())]
 
-    async def _kept(self, content: Any, kind: Kind) -> Extract:
+    async def _kept(self, content: Any, kind: Kind) -> tuple[str, Whole | None]:
         if kind not in _VERBOSE:
-            return Extract(checked_content(content, self._max_content))
-        checked_content(content, max(self._max_content, _LONGEST_OUTPUT))
-        return await asyncio.to_thread(extract, content)
+            return checked_content(content, self._max_content), None
+        text = checked_content(content, max(self._max_content, _LONGEST_OUTPUT))
+        return (text, None) if len(text) <= _WHOLE_UP_TO else await asyncio.to_thread(_extracted, text)
 
     async def _as_told(self, append: Append) -> Entry:
         """The entry that has this id: this one, or the one that was there before it."""
-        newest = await self._store.recent(append.space, limit=_JUST_NOW)
-        for entry in newest or ():
-            if entry.id == append.entry.id:
-                return entry
-        held = {entry.id: entry for entry in await entire(self._store, append.space)}
-        return held.get(append.entry.id, append.entry)
+        held = await self._store.entries(append.space, append.entry.id)
+        return held[0] if held else append.entry
+
+
+def _extracted(text: str) -> tuple[str, Whole | None]:
+    short = extract(text, _EXTRACT_TOKENS)
+    if short == text:
+        return text, None
+    raw = text.encode()
+    return short, Whole(len(raw), hashlib.sha256(raw).hexdigest())
 
 
 def episode_of(space: Space, entry: Entry) -> Episode:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, TypedDict
 
 from recollect.clock import aware
 from recollect.errors import BadInput
+from recollect.tiers.checks import checked_name, checked_plain, checked_writable
 
 # How far to trust a text by where it came from, unless the caller says.
 _TRUST = {"user": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.6, "import": 0.6, "web": 0.3}
 _TRUST_OF_OTHERS = 0.5
 
-_DEEPEST = 64
-_MOST_VALUES = 100_000
+_LONGEST_KEY = 512
 
 
 class FactOptions(TypedDict, total=False):
@@ -23,6 +23,7 @@ class FactOptions(TypedDict, total=False):
 
     importance: float | None
     key: str | None
+    pinned: bool | None
     metadata: Mapping[str, Any] | None
     source: str
     trust: float | None
@@ -41,6 +42,7 @@ class Fact:
     content: str
     importance: float | None = None
     key: str | None = None
+    pinned: bool | None = None
     metadata: Mapping[str, Any] | None = None
     source: str | None = None
     trust: float | None = None
@@ -62,9 +64,14 @@ class Fact:
 
 
 def in_utc(name: str, value: Any) -> datetime:
-    """A moment in UTC, or `BadInput` for what is none, or lies outside the calendar there."""
+    """A moment in UTC, or `BadInput` for what is none, or lies outside the calendar there.
+
+    One without a time zone could mean any of 38 hours.
+    """
     if not isinstance(value, datetime):
         raise BadInput(f"{name} is a datetime, not {value!r:.80}")
+    if value.tzinfo is None:
+        raise BadInput(f"{name} is {value}, without a time zone; say which, as in datetime.now(UTC)")
     try:
         return aware(value)
     except OverflowError as error:
@@ -94,29 +101,14 @@ def _fact(given: Any) -> Fact:
             raise BadInput(f"{name} is {called}, not {value!r:.80}")
         if isinstance(value, datetime):
             in_utc(name, value)
+    if fact.pinned is not None and not isinstance(fact.pinned, bool):
+        raise BadInput(f"pinned is True or False, not {fact.pinned!r:.80}")
     if fact.content is None:
         raise BadInput("content is a text, not None")
-    _check_depth(fact.metadata)
-    if fact.key is not None and not fact.key.strip():
-        raise BadInput("a key is a name such as 'user.units', not an empty text")
-    return fact
-
-
-def _check_depth(metadata: Any) -> None:
-    """Refuse what contains itself, what no filter could reach into, and a little that unfolds into very much."""
-    left, waiting = _MOST_VALUES, [(metadata, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        left -= 1
-        if depth > _DEEPEST or left < 0:
-            raise BadInput(
-                f"metadata is nested more than {_DEEPEST} levels deep, has more than {_MOST_VALUES:,} values, "
-                "or contains itself"
-            )
-        if isinstance(value, Mapping):
-            waiting.extend((inner, depth + 1) for inner in value.values())
-        elif isinstance(value, list | tuple):
-            waiting.extend((inner, depth + 1) for inner in value)
+    checked_writable("content", fact.content)
+    if fact.key is not None:
+        checked_name("a key", fact.key, _LONGEST_KEY, "user.units")
+    return fact if fact.metadata is None else replace(fact, metadata=checked_plain("metadata", dict(fact.metadata)))
 
 
 _KINDS: tuple[tuple[str, type | tuple[type, ...], str], ...] = (

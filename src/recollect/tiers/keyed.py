@@ -14,12 +14,25 @@ from recollect.tiers.patience import pause
 from recollect.values import MemoryItem, Space, content_id
 
 _TRIES = 200
-_MOST_VALUES = 1000
+_PAGE = 1000
 
 
 async def values(store: Records, space: Space, key: str) -> list[MemoryItem]:
     """Every value a key has had, newest first."""
-    return await store.find(Where(space, key=key), limit=_MOST_VALUES)
+    return await _all(store, Where(space, key=key))
+
+
+async def _around(store: Records, space: Space, item: MemoryItem) -> list[MemoryItem]:
+    """The values of an item's key that it may end, or that may end it: not the long history before those."""
+    return await _all(store, Where(space, key=item.key, open_at=since(item)))
+
+
+async def _all(store: Records, where: Where) -> list[MemoryItem]:
+    found = page = await store.find(where, limit=_PAGE)
+    while len(page) == _PAGE:
+        page = await store.find(where, limit=_PAGE, after=page[-1])
+        found = [*found, *page]
+    return found
 
 
 async def placed(store: Records, space: Space, item: MemoryItem) -> MemoryItem:
@@ -29,13 +42,14 @@ async def placed(store: Records, space: Space, item: MemoryItem) -> MemoryItem:
     """
     if item.key is None:
         return item
-    held = await values(store, space, item.key)
-    for old in held:
+    for old in await _around(store, space, item):
         if old.superseded_by is None and (old.content, old.turn) == (item.content, item.turn):
             return replace(item, id=old.id)
-    if all(old.id != item.id for old in held):
-        return item
-    return replace(item, id=content_id(space, item.content, item.key, item.created_at.isoformat(), str(len(held))))
+    id, said = item.id, 0
+    while await store.get(space, id):
+        said += 1
+        id = content_id(space, item.content, item.key, item.created_at.isoformat(), str(said))
+    return replace(item, id=id)
 
 
 async def write(store: Records, space: Space, puts: list[Put], keyed: list[MemoryItem]) -> None:
@@ -44,7 +58,7 @@ async def write(store: Records, space: Space, puts: list[Put], keyed: list[Memor
     What was true when counts, not what was said last: a value that is told late takes its place in the history.
     """
     for tries in range(_TRIES):
-        held = {item.key: await values(store, space, item.key) for item in keyed if item.key is not None}
+        held = {item.key: await _around(store, space, item) for item in keyed if item.key is not None}
         retired = _superseded(held, keyed)
         if not puts and not retired:
             return
@@ -58,7 +72,7 @@ async def write(store: Records, space: Space, puts: list[Put], keyed: list[Memor
         # thing in common, and two of them may have been written at once.
         for item in keyed:
             if item.key is not None and item.key not in ended:
-                await _settle(store, space, item.key)
+                await _settle(store, space, item)
         return
     raise Conflict("the same keys are being written by others all the time; nothing was stored, try again")
 
@@ -85,9 +99,9 @@ def _in_history(put: Put, held: Mapping[str, list[MemoryItem]]) -> Put:
     return replace(put, item=replace(item, valid_to=end, superseded_by=following.id))
 
 
-async def _settle(store: Records, space: Space, key: str) -> None:
+async def _settle(store: Records, space: Space, item: MemoryItem) -> None:
     for tries in range(_TRIES):
-        current = [one for one in await values(store, space, key) if one.superseded_by is None]
+        current = [one for one in await _around(store, space, item) if one.superseded_by is None]
         if len(current) < 2:
             return
         try:

@@ -1,21 +1,31 @@
-"""The messages of a conversation: who may say them, how a model gets to see them, and where they may be parted."""
+"""The messages of a conversation: who may say them, what they may hold, and how a model gets to see them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from recollect.errors import BadInput
+from recollect.inference.summarise import Count, Passage
 from recollect.stores.ops import Entry
+from recollect.tiers.checks import checked_plain
+from recollect.tiers.entries import checked_content
+from recollect.tiers.shapes import is_picture, part_text, shortened, text_of, without_pictures
+from recollect.tiers.tool_pairs import ends_of
 from recollect.values import NOTHING
 
 Role = Literal["user", "assistant", "system", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-Count = Callable[[str], int]
 Shown = dict[str, Any]
+Blocks = Sequence[Mapping[str, Any]]
+Content = str | Blocks
+
+BLOCKS = "content.blocks"
+"""The name under which an entry keeps content that came in blocks; its text is the entry's own."""
 
 # What a provider needs to see besides the text, so that it can tell which result answers which call.
 _PASSED_ON = ("tool_calls", "tool_call_id", "name")
@@ -23,7 +33,12 @@ _PASSED_ON = ("tool_calls", "tool_call_id", "name")
 # What the frame of a message costs: its role and the marks around it.
 _FRAME = 4
 
+# About what providers count for a picture, however many letters its address or its bytes have.
+_PICTURE = 1600
+
 _LEFT_OUT = " […] "
+# What stands for a part of which nothing can be shown: providers refuse blocks that are empty.
+_GAP = "…"
 # No text has more letters for a token, blanks aside; a longer one is cut before it is counted, which takes time.
 _LETTERS_A_TOKEN = 16
 
@@ -52,7 +67,10 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something said in a conversation. `seq` is its place in the log."""
+    """Something said in a conversation. `seq` is its place in the log.
+
+    `blocks` is the content as it was given, where it came in blocks; `content` is then what they say, as text.
+    """
 
     role: Role
     content: str
@@ -60,20 +78,67 @@ class Message:
     metadata: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     id: str = ""
     seq: int = field(default=0, compare=False)
+    blocks: Blocks | None = None
+
+    @property
+    def given(self) -> Content:
+        """The content in the shape in which it was said."""
+        return self.content if self.blocks is None else self.blocks
 
 
 def message_of(entry: Entry) -> Message:
     """A line of a conversation's log as the message it stands for."""
     role: Any = entry.kind  # checked when it was written
-    return Message(role, entry.content, entry.at, entry.metadata, entry.id, entry.seq)
+    blocks = entry.metadata.get(BLOCKS)
+    if blocks is None:
+        return Message(role, entry.content, entry.at, entry.metadata, entry.id, entry.seq)
+    about = {name: value for name, value in entry.metadata.items() if name != BLOCKS}
+    return Message(role, entry.content, entry.at, about or NOTHING, entry.id, entry.seq, tuple(blocks))
+
+
+def checked_blocks(content: Any, most: int) -> tuple[str, list[Mapping[str, Any]]]:
+    """Content in blocks, as text and as it was given; `BadInput` saying what cannot be meant."""
+    for at, block in enumerate(content):
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
+            raise BadInput(
+                f"block {at} of the content is {block!r:.80}; a block is a dict with a 'type', "
+                "such as {'type': 'text', 'text': 'Hello.'}"
+            )
+    blocks = checked_plain("content", [dict(block) for block in content])
+    size = len(json.dumps(blocks, ensure_ascii=False))
+    if size > most:
+        raise BadInput(
+            f"the blocks have {size:,} characters and max_content is {most:,}; split them, or raise the setting. "
+            "A picture is better given by its address"
+        )
+    ends = ends_of({"content": blocks})
+    text = part_text(blocks)
+    return checked_content(text, max(most, len(text)), may_be_empty=bool(ends.calls or ends.results)), blocks
+
+
+def item_of(message: Message) -> Shown:
+    """The message whole, as a model would get it."""
+    given: Shown = {"role": message.role, "content": message.content}
+    if message.blocks is not None:
+        given["content"] = list(message.blocks)
+    return given | {name: message.metadata[name] for name in _PASSED_ON if name in message.metadata}
+
+
+def passage_of(message: Message) -> Passage:
+    """The message for a summary: who said what, and which tools were called."""
+    said = text_of(
+        {name: value for name, value in item_of(message).items() if name in ("role", "content", "tool_calls")}
+    )
+    return Passage(said.removeprefix(f"{message.role}: "), message.role)
 
 
 def shown(message: Message, most: int, count: Count) -> Shown:
-    """The message as a model gets it, its text cut to so many tokens if it has more."""
-    given: Shown = {"role": message.role, "content": cut(message.content, most, count)}
-    for name in _PASSED_ON:
-        if name in message.metadata:
-            given[name] = json.loads(json.dumps(message.metadata[name]))  # a copy: it is the caller's to change
+    """The message as a model gets it, its content cut to so many tokens if it has more."""
+    # Copies, because what is shown is the caller's to change.
+    given = {name: value if isinstance(value, str) else _copy(value) for name, value in item_of(message).items()}
+    content = given["content"]
+    given["content"] = cut(content, most, count) if isinstance(content, str) else _fitted(content, most, count)
     return given
 
 
@@ -82,7 +147,35 @@ def cost(given: Shown, count: Count) -> int:
     extra = (
         value if isinstance(value, str) else json.dumps(value) for name, value in given.items() if name in _PASSED_ON
     )
-    return _FRAME + count(given["content"]) + sum(count(text) for text in extra)
+    return _FRAME + _content_cost(given["content"], count) + sum(count(text) for text in extra)
+
+
+def _copy(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _content_cost(content: Any, count: Count) -> int:
+    if isinstance(content, str):
+        return count(content)
+    return sum(_PICTURE if is_picture(block) else count(json.dumps(block, ensure_ascii=False)) for block in content)
+
+
+def _fitted(blocks: list[Mapping[str, Any]], most: int, count: Count) -> list[Mapping[str, Any]]:
+    """The blocks in at most so many tokens: pictures become a line of text, and long parts are cut.
+
+    Calls and results stay what they are, so where those alone are too many, so is the answer.
+    """
+    if _content_cost(blocks, count) <= most:
+        return blocks
+    plain = without_pictures(blocks)
+    short = shortened(
+        {"role": "", "content": plain},
+        most,
+        count,
+        shorten=lambda text, most, count: cut(text, most, count) or _GAP,
+        measure=lambda item: 0 if isinstance(item, str) else _content_cost(item["content"], count),
+    )
+    return plain if short is None or isinstance(short, str) else short["content"]
 
 
 def cut(text: str, most: int, count: Count) -> str:
@@ -99,56 +192,3 @@ def cut(text: str, most: int, count: Count) -> str:
             return short
         size = min(size - 1, size * most // tokens)
     return ""
-
-
-def calls_of(message: Message) -> list[str]:
-    """The ids of the tool calls that an assistant's message makes; one without an id has an empty one."""
-    calls = message.metadata.get("tool_calls") if message.role == "assistant" else None
-    if not isinstance(calls, Sequence) or isinstance(calls, str):
-        return []
-    return [str(call.get("id") or "") if isinstance(call, Mapping) else "" for call in calls]
-
-
-def answers(message: Message) -> str | None:
-    """The id of the call that a tool's message answers, if it says."""
-    id = message.metadata.get("tool_call_id")
-    return None if id is None else str(id)
-
-
-def joints(messages: Sequence[Message], *, waiting: bool) -> list[int]:
-    """Where messages may be parted, from 0 to their number, with every tool result on the side of its call.
-
-    With `waiting`, not behind a call whose result is still to come.
-    """
-    belongs, unanswered = _threads(messages)
-    last = min(unanswered, default=len(messages)) if waiting else len(messages)
-    found = [len(messages)]
-    earliest = len(messages)
-    for place in range(len(messages) - 1, -1, -1):
-        earliest = min(earliest, belongs[place])
-        if earliest >= place:
-            found.append(place)
-    return [place for place in reversed(found) if place <= last]
-
-
-def _threads(messages: Sequence[Message]) -> tuple[list[int], list[int]]:
-    """For each message the place of the call it answers, or its own; and the places of calls without an answer."""
-    belongs = list(range(len(messages)))
-    called: dict[str, int] = {}
-    open_calls: list[tuple[int, str]] = []
-    caller: int | None = None
-    for place, message in enumerate(messages):
-        if message.role == "assistant":
-            caller = place
-            ids = calls_of(message)
-            called.update(dict.fromkeys(ids, place))
-            open_calls += [(place, id) for id in ids]
-        elif message.role == "tool" and caller is not None:
-            id = answers(message)
-            belongs[place] = called.get(id, caller) if id else caller
-            answered = next(
-                (one for one in open_calls if one[0] == belongs[place] and one[1] in (id or one[1], "")), None
-            )
-            if answered is not None:
-                open_calls.remove(answered)
-    return belongs, [place for place, _ in open_calls]

@@ -10,7 +10,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from recollect.clock import Clock
-from recollect.errors import BadVector, Conflict, EmbeddingModelMismatch, NotFound
+from recollect.errors import Conflict, NotFound
 from recollect.inference.base import Embedding
 from recollect.settings import Settings
 from recollect.stores.base import Records
@@ -18,6 +18,7 @@ from recollect.stores.ops import Model, Put
 from recollect.stores.question import Question
 from recollect.stores.where import Condition, Where
 from recollect.tiers.indexing import index_terms
+from recollect.tiers.one_model import under_one_model
 from recollect.tiers.outcomes import SuccessRate, rank
 from recollect.tiers.patience import pause
 from recollect.tiers.procedure import Procedure, changed, item_of, procedure_of, version_id
@@ -156,9 +157,13 @@ class ProceduralMemory:
         """The newest versions, by key, of all procedures with a tag and whose key begins with a prefix."""
         tag = None if tag is None else checked_tag(tag)
         prefix = "" if prefix is None else checked_prefix(prefix)
-        items = await self._every(Where(self.space, conditions=(_NEWEST if retired else _CURRENT,)))
-        found = [procedure_of(item) for item in items if item.key is not None and item.key.startswith(prefix)]
-        return sorted((one for one in found if tag is None or tag in one.tags), key=lambda one: one.key)
+        conditions = [_NEWEST if retired else _CURRENT]
+        if prefix:
+            conditions.append(Condition("key", "prefix", prefix))
+        if tag is not None:
+            conditions.append(Condition("tags", "has", tag))
+        items = await self._every(Where(self.space, conditions=tuple(conditions)))
+        return sorted((procedure_of(item) for item in items), key=lambda one: one.key)
 
     async def keys(self, prefix: str | None = None) -> list[str]:
         """The names of all procedures in use."""
@@ -175,7 +180,7 @@ class ProceduralMemory:
             now=now,
             asked_at=now,
         )
-        hits = await self._under_one_model(lambda _: self._search(question))
+        hits = await under_one_model(self._embedding, lambda _: self._search(question))
         # Times tell old versions from new; where another's clock runs ahead, what the item itself says decides.
         return [hit for hit in hits if procedure_of(hit.item).current]
 
@@ -252,21 +257,7 @@ class ProceduralMemory:
             put = Put(item=item, vectors=vectors, terms=index_terms(item), model=model, expect=expect)
             await self._store.write(put, *others)
 
-        await self._under_one_model(under)
-
-    async def _under_one_model(self, act: Callable[[Model], Awaitable[T]]) -> T:
-        """Do something with the store's model, and again when this memory has changed it meanwhile."""
-        while True:
-            model = self._model()
-            try:
-                return await act(model)
-            except (EmbeddingModelMismatch, BadVector):
-                await self._embedding.settled()
-                if self._model() == model:
-                    raise
-
-    def _model(self) -> Model:
-        return Model(self._embedding.name, self._embedding.dim, self._embedding.fingerprint)
+        await under_one_model(self._embedding, under)
 
     async def _until_written(self, key: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until nobody else has written in between; each attempt reads anew."""

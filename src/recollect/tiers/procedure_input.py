@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 from recollect.errors import BadInput, BadQuery
 from recollect.stores.admission import check_text
+from recollect.tiers.checks import checked_name, checked_writable
 from recollect.tiers.facts import Fact
 
 LEAST_TRUST = 0.5
@@ -19,9 +19,6 @@ _MOST_TAGS = 32
 _LONGEST_DESCRIPTION = 4_000
 _LONGEST_NOTE = 2_000
 _LONGEST_RUN = 1e9  # seconds: thirty years, and far from where a sum of them would lose digits
-
-# Control characters, and the separators that some programs take for the end of a line.
-_NOT_IN_NAMES = {"Cc", "Zl", "Zp"}
 
 
 def checked_trust(source: Any, trust: Any) -> float:
@@ -41,11 +38,11 @@ def checked_trust(source: Any, trust: Any) -> float:
 
 
 def checked_key(key: Any) -> str:
-    return _checked_name("a key", key, _LONGEST_KEY, "deploy.staging")
+    return checked_name("a key", key, _LONGEST_KEY, "deploy.staging")
 
 
 def checked_tag(tag: Any) -> str:
-    return _checked_name("a tag", tag, _LONGEST_TAG, "deploy")
+    return checked_name("a tag", tag, _LONGEST_TAG, "deploy")
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
@@ -61,7 +58,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 def checked_prefix(prefix: Any) -> str:
     if not isinstance(prefix, str):
         raise BadInput(f"a prefix is the beginning of keys, such as 'deploy.', not {prefix!r:.80}")
-    return prefix
+    return checked_writable("a prefix", prefix)
 
 
 def checked_body(body: Any, most: int) -> str:
@@ -103,26 +100,12 @@ def checked_version(version: Any) -> int:
     return version
 
 
-def _checked_name(what: str, name: Any, most: int, example: str) -> str:
-    if not isinstance(name, str) or not name.strip():
-        raise BadInput(f"{what} is a name such as {example!r}, not {name!r:.80}")
-    if len(name) > most:
-        raise BadInput(f"{what} has at most {most} characters, not {len(name):,}")
-    if any(unicodedata.category(one) in _NOT_IN_NAMES for one in name):
-        raise BadInput(f"{what} has no control characters, and {name!r:.80} does")
-    check_text((name,))
-    return name
-
-
 def _checked_text(what: str, text: Any, most: int) -> str:
     if not isinstance(text, str):
         raise BadInput(f"{what} is a text, not {type(text).__name__}")
     if len(text) > most:
         raise BadInput(f"{what} has at most {most:,} characters, not {len(text):,}; shorten it")
-    if "\x00" in text:
-        raise BadInput(f"{what} holds no NUL characters; decode it properly")
-    check_text((text,))
-    return text
+    return checked_writable(what, text)
 
 
 def _is_number(value: Any, most: float) -> bool:

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.clock import Clock, aware
-from recollect.errors import BadInput, BadQuery, BadVector, Conflict, EmbeddingModelMismatch
+from recollect.clock import Clock
+from recollect.errors import BadInput, BadQuery, Conflict
 from recollect.inference.base import Embedding
-from recollect.inference.offline import importance_of
 from recollect.settings import Settings
-from recollect.stores.admission import admitted, check_text
+from recollect.stores.admission import check_text
 from recollect.stores.base import Records
 from recollect.stores.ops import Delete, Model, Put
 from recollect.stores.question import Mode, Question
 from recollect.stores.where import FIELDS, Condition, Where, parse_where
 from recollect.tiers import keyed
+from recollect.tiers.consolidate import (
+    ConsolidationReport,
+    Progress,
+    apply,
+    copies_of,
+    plan_consolidation,
+    survivor_of,
+)
+from recollect.tiers.drafts import Draft, Drafts, batches, repeated, said_again
 from recollect.tiers.facts import Fact, FactOptions, facts_of, in_utc
 from recollect.tiers.indexing import index_terms, passages
+from recollect.tiers.one_model import under_one_model
 from recollect.tiers.patience import pause
-from recollect.tiers.turns import Said, checked_position, said
-from recollect.values import NOTHING, Hit, MemoryItem, Scope, Space, Turn, content_id, plain_json
+from recollect.values import Hit, MemoryItem, Scope, Space
 
-_WRITE_TOGETHER = 512
 _TRIES = 64
-
-# How many turns of an earlier attempt are recognised; a call with more of them should give positions.
-_LONGEST_TAIL = 2000
 
 # About ten milliseconds of analysis.
 _LONG_TO_ANALYSE = 20_000
@@ -43,15 +46,6 @@ _LONGEST_QUERY = 20_000
 
 
 Searcher = Callable[[Question], Awaitable[list[Hit]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A fact on its way to being an item."""
-
-    fact: Fact
-    item: MemoryItem
-    dialogue: Said
 
 
 class SemanticMemory:
@@ -73,6 +67,7 @@ class SemanticMemory:
         self._scope = scope
         self._settings = settings
         self._clock = clock
+        self._drafts = Drafts(store, scope=scope, settings=settings, clock=clock)
 
     @property
     def space(self) -> Space:
@@ -87,11 +82,11 @@ class SemanticMemory:
 
         All of them are checked before the first is written, so bad input stores nothing.
         """
-        drafts = await self._place([self._draft(fact) for fact in facts_of(facts)])
+        drafts = await self._drafts.of(facts_of(facts))
         kept: list[MemoryItem] = []
         ahead: asyncio.Task[list[MemoryItem]] | None = None
         try:
-            for batch in _batches(drafts):
+            for batch in batches(drafts):
                 if batch.waits and ahead is not None:
                     kept += await ahead
                     ahead = None
@@ -145,15 +140,7 @@ class SemanticMemory:
 
     async def _found(self, question: Question) -> list[Hit]:
         """The hits, found by the model that the store's vectors are of: it may be changed while we search."""
-        for _ in range(_TRIES):
-            model = self._model()
-            try:
-                return await self._search(question)
-            except (EmbeddingModelMismatch, BadVector):
-                await self._embedding.settled()
-                if self._model() == model:
-                    raise
-        raise Conflict("the store's embedding model is being changed all the time; try again")
+        return await under_one_model(self._embedding, lambda _: self._search(question))
 
     async def _conditions(self, where: Mapping[str, Any] | None) -> tuple[Condition, ...]:
         """The filter, or `BadQuery` for a path that nothing in this scope carries: most likely a slip of the pen."""
@@ -178,7 +165,8 @@ class SemanticMemory:
             if item is None:
                 return False
             try:
-                await self._store.write(Put(item=replace(item, importance=importance), expect=item.version))
+                changed = replace(item, importance=importance, decayed_at=self._clock())
+                await self._store.write(Put(item=changed, expect=item.version))
             except Conflict:
                 await pause(tries)
                 continue
@@ -186,104 +174,31 @@ class SemanticMemory:
         raise Conflict(f"item {id!r} is being changed by others all the time; try again")
 
     async def forget(self, id: str) -> bool:
-        """Drop one item, its words and its vectors; False when there is no such item."""
-        id = _name("an id", id)
-        if not await self._store.get(self.space, id):
+        """Drop one item, its words and its vectors, and what was merged into it; False when there is no such item."""
+        item = await self.get(id)
+        if item is None:
             return False
-        await self._store.write(Delete(self.space, id))
+        copies = await copies_of(self._store, self.space, item)
+        await self._store.write(*(Delete(self.space, one.id) for one in (item, *copies)))
         return True
+
+    async def consolidate(self, *, dry_run: bool = False, progress: Progress | None = None) -> ConsolidationReport:
+        """Merge facts that say the same. The best of them stays; the others are superseded by it, and its history.
+
+        Turns and keyed facts are left alone. A `dry_run` reports what would be merged and writes nothing.
+        """
+        now = self._clock()
+        plan = await plan_consolidation(self._store, self._embedding, self.space, now, progress=progress)
+        if dry_run:
+            return ConsolidationReport(plan.merges, plan.examined)
+        return replace(await apply(self._store, self.space, plan.merges, now), examined=plan.examined)
 
     async def history(self, key: str) -> list[MemoryItem]:
         """Every value a key has had, newest first."""
         return await keyed.values(self._store, self.space, _name("a key", key))
 
-    def _model(self) -> Model:
-        return Model(self._embedding.name, self._embedding.dim, self._embedding.fingerprint)
-
-    def _draft(self, fact: Fact) -> Draft:
-        metadata = plain_json(dict(fact.metadata or {}))
-        session = self._scope.session if fact.session is None and fact.is_turn else fact.session
-        if fact.is_turn and session is None:
-            raise BadInput("a speaker or a position belongs to a session; say which, or open the memory with one")
-        dialogue = said(metadata, Said(session, checked_position(fact.position), fact.speaker, fact.at))
-        if len(fact.content) > self._settings.max_content:
-            raise BadInput(
-                f"the text has {len(fact.content):,} characters and max_content is {self._settings.max_content:,}; "
-                "split it, or raise the setting"
-            )
-        item = MemoryItem(
-            id=content_id(self.space, fact.content, *_identity(fact, None)),
-            content=fact.content,
-            scope=self._scope,
-            created_at=dialogue.at or self._clock(),
-            metadata=MappingProxyType(metadata) if metadata else NOTHING,
-            importance=importance_of(fact.content) if fact.importance is None else float(fact.importance),
-            valid_from=fact.valid_from and aware(fact.valid_from),
-            valid_to=fact.valid_to and aware(fact.valid_to),
-            source=fact.source or "user",
-            trust=float(fact.trusted),
-            key=fact.key,
-        )
-        admitted(Put(item=item))  # now, and not when others of the same call have been written
-        return Draft(fact, item, dialogue)
-
-    async def _place(self, drafts: list[Draft]) -> list[Draft]:
-        """Give turns that came without a position the next ones of their session, in the order they came."""
-        known = await self._said_before(drafts)
-        last: dict[str, float] = {}
-        placed = []
-        for at, draft in enumerate(drafts):
-            session, position = draft.dialogue.session, draft.dialogue.position
-            if session is None:
-                placed.append(draft)
-                continue
-            if session not in last:
-                last[session] = await self._last_position(session)
-            if at in known:
-                placed.append(replace(draft, item=replace(draft.item, id=known[at].id, turn=known[at].turn)))
-                continue
-            if position is None:
-                position = last[session] + 1.0
-            last[session] = max(last[session], position)
-            turn = Turn(session, position, draft.dialogue.speaker)
-            id = content_id(self.space, draft.item.content, *_identity(draft.fact, turn))
-            placed.append(replace(draft, item=replace(draft.item, id=id, turn=turn)))
-        return placed
-
-    async def _said_before(self, drafts: list[Draft]) -> dict[int, MemoryItem]:
-        """Turns without a position that were stored by an earlier attempt at the same call.
-
-        The same words may be said twice, so words alone do not tell. But a call that is made again begins with what
-        the session ends with.
-        """
-        by_session: dict[str, list[int]] = {}
-        for at, draft in enumerate(drafts):
-            if draft.dialogue.session is not None and draft.dialogue.position is None:
-                by_session.setdefault(draft.dialogue.session, []).append(at)
-        known: dict[int, MemoryItem] = {}
-        for session, places in by_session.items():
-            tail = await self._store.last_turns(self.space, session, limit=min(len(places), _LONGEST_TAIL))
-            tail.reverse()
-            stored = [(item.content, item.turn.speaker if item.turn else None) for item in tail]
-            given = [(drafts[at].item.content, drafts[at].dialogue.speaker) for at in places[: len(tail)]]
-            overlap = next((k for k in range(len(tail), 0, -1) if stored[-k:] == given[:k]), 0)
-            known.update(zip(places, tail[len(tail) - overlap :], strict=False))
-        return known
-
-    async def _last_position(self, session: str) -> float:
-        last = await self._store.last_turns(self.space, session)
-        return last[0].turn.position if last and last[0].turn is not None else -1.0
-
     async def _keep(self, drafts: list[Draft]) -> list[MemoryItem]:
-        model = self._model()
-        try:
-            return await self._keep_under(model, drafts)
-        except EmbeddingModelMismatch:
-            # Unless this memory itself has just changed its model, the store is not ours to write to.
-            await self._embedding.settled()
-            if self._model() == model:
-                raise
-            return await self._keep_under(self._model(), drafts)
+        return await under_one_model(self._embedding, lambda model: self._keep_under(model, drafts))
 
     async def _keep_under(self, model: Model, drafts: list[Draft]) -> list[MemoryItem]:
         items = [await keyed.placed(self._store, self.space, draft.item) for draft in drafts]
@@ -296,13 +211,38 @@ class SemanticMemory:
             Put(item=item, vectors=rows, terms=found, model=model)
             for item, rows, found in zip(fresh, vectors, terms, strict=True)
         ]
-        # What is there already keeps its vectors and its birthday; what the caller says anew counts.
-        renewed = [_renewed(stored[id], *given) for id, given in by_id.items() if id in stored]
-        puts += [Put(item=item) for item in renewed if item != stored[item.id]]
+        counted = await self._said_again(by_id, stored)
+        puts += [Put(item=new) for old, new in counted.values() if new != old]
         await keyed.write(self._store, self.space, puts, [item for item, _ in by_id.values() if item.key is not None])
-        changed = [id for id, (item, _) in by_id.items() if id in stored or item.key is not None]
+        places = {id: counted[id][1].id if id in counted else id for id in by_id}
+        changed = [places[id] for id, (item, _) in by_id.items() if id in stored or item.key is not None]
         now_there = {item.id: item for item in await self._store.get(self.space, *changed)}
-        return [now_there.get(item.id, item) for item in items]
+        return [now_there.get(places[item.id], item) for item in items]
+
+    async def _said_again(
+        self, given: Mapping[str, tuple[MemoryItem, Fact]], stored: Mapping[str, MemoryItem]
+    ) -> dict[str, tuple[MemoryItem, MemoryItem]]:
+        """For each id that is stored already, the item that it counts as, before and after it was said again.
+
+        What was merged into another counts as that one. Only words that are trusted more, or that say for how long
+        they hold, bring it back as an item of its own.
+        """
+        before: dict[str, MemoryItem] = dict(stored)
+        after: dict[str, MemoryItem] = {}
+        places: dict[str, str] = {}
+        for id, (item, fact) in given.items():
+            if id not in stored:
+                continue
+            again, place = said_again(after.get(id, stored[id]), item, fact), id
+            heir = None
+            if fact.valid_from is None and fact.valid_to is None:
+                heir = await survivor_of(self._store, self.space, stored[id], self._clock())
+            if heir is not None and again.trust <= heir.trust:
+                before.setdefault(heir.id, heir)
+                heir, place = after.get(heir.id, before[heir.id]), heir.id
+                again = heir if again.trust < heir.trust else repeated(heir, item, fact)
+            after[place], places[id] = again, place
+        return {id: (before[place], after[place]) for id, place in places.items()}
 
 
 async def _terms(items: Sequence[MemoryItem]) -> list[tuple[str, ...]]:
@@ -317,52 +257,6 @@ async def embedded(embedding: Embedding, items: Sequence[MemoryItem]) -> list[ND
     parts = [passages(item.content) for item in items]
     rows = await embedding.embed([part for some in parts for part in some])
     return np.split(rows, np.cumsum([len(some) for some in parts])[:-1]) if items else []
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What is written together; `waits` when it has something in common with the batch before."""
-
-    drafts: list[Draft]
-    waits: bool
-
-
-def _batches(drafts: list[Draft]) -> Iterator[Batch]:
-    """Two values of one key are not written together, since the later one has to supersede the earlier."""
-    together: list[Draft] = []
-    named: set[str] = set()
-    before: set[str] = set()
-    for draft in drafts:
-        if len(together) == _WRITE_TOGETHER or (draft.fact.key is not None and f"key {draft.fact.key}" in named):
-            yield Batch(together, waits=not named.isdisjoint(before))
-            together, named, before = [], set(), named
-        together.append(draft)
-        named.add(draft.item.id)
-        if draft.fact.key is not None:
-            named.add(f"key {draft.fact.key}")
-    if together:
-        yield Batch(together, waits=not named.isdisjoint(before))
-
-
-def _identity(fact: Fact, turn: Turn | None) -> list[str]:
-    """What makes the same words another item: a key, or another place in a dialogue."""
-    parts = [f"key={fact.key}"] if fact.key is not None else []
-    if turn is not None:
-        parts += [f"session={turn.session}", f"speaker={turn.speaker}", f"position={turn.position!r}"]
-    return parts
-
-
-def _renewed(stored: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:
-    return replace(
-        stored,
-        metadata=item.metadata or stored.metadata,
-        importance=stored.importance if fact.importance is None else item.importance,
-        source=stored.source if fact.source is None else item.source,
-        trust=stored.trust if fact.source is None and fact.trust is None else item.trust,
-        valid_from=item.valid_from or stored.valid_from,
-        valid_to=item.valid_to,
-        superseded_by=None,
-    )
 
 
 def checked_query(query: Any) -> str:

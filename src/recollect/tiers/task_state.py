@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from recollect.tiers.working_items import checked_json, checked_text
+from recollect.tiers.working_items import checked_json, checked_key, checked_text
 
 _SHOWN_THOUGHTS = 5
 _SHOWN_VALUES = 20
@@ -37,7 +37,7 @@ class TaskState:
 
     def add_result(self, key: str, value: Any) -> None:
         """Keep an intermediate result, as a copy in JSON."""
-        key = checked_text("the key of a result", key)
+        key = checked_key("the key of a result", key)
         self.results[key] = checked_json(f"results.{key:.80}", value)
 
     def get_result(self, key: str, default: Any = None) -> Any:
@@ -48,7 +48,7 @@ class TaskState:
 
     def set_variable(self, name: str, value: Any) -> None:
         """Keep a value across tasks, as a copy in JSON, until it is set again or all is cleared."""
-        name = checked_text("the name of a variable", name)
+        name = checked_key("the name of a variable", name)
         self.variables[name] = checked_json(f"variables.{name:.80}", value)
 
     def get_variable(self, name: str, default: Any = None) -> Any:

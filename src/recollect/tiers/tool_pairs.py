@@ -12,6 +12,9 @@ Item = str | Mapping[str, Any]
 _CALLS = {"tool_use": "id", "server_tool_use": "id", "function_call": "call_id"}
 _RESULTS = {"tool_result": "tool_use_id", "function_call_output": "call_id"}
 
+# Names for calls that have none; no provider gives an id like this.
+_UNNAMED = "\x00"
+
 
 @dataclass(frozen=True, slots=True)
 class Ends:
@@ -36,6 +39,34 @@ def ends_of(item: Item) -> Ends:
     return Ends(_names(calls), _names(results))
 
 
+def ends_among(items: Sequence[Item]) -> list[Ends]:
+    """The ends of each item, and of those that give no id by their order: a tool answers the assistant before it.
+
+    The names that are made up for those are good for this sequence alone.
+    """
+    found = [ends_of(item) for item in items]
+    called: set[str] = set()
+    caller: int | None = None
+    waiting: list[str] = []
+    for at, item in enumerate(items):
+        role = item.get("role") if isinstance(item, Mapping) else None
+        if role == "assistant" and isinstance(item, Mapping):
+            nameless = [call for call in tool_calls_of(item) if not _names([call.get("id")])]
+            made = [f"{_UNNAMED}{at}.{number}" for number in range(len(nameless))]
+            found[at] = Ends((*found[at].calls, *made), found[at].results)
+            caller, waiting = at, list(found[at].calls)
+        elif role == "tool" and caller is not None and called.isdisjoint(found[at].results):
+            # An id that nobody called by answers a call without one.
+            open_calls = [one for one in waiting if not found[at].results or one.startswith(_UNNAMED)]
+            answered = open_calls[0] if open_calls else f"{_UNNAMED}{caller}"
+            if answered not in found[caller].calls:
+                found[caller] = Ends((*found[caller].calls, answered), found[caller].results)
+            found[at] = Ends(found[at].calls, (*found[at].results, answered))
+        waiting = [one for one in waiting if one not in found[at].results]
+        called.update(found[at].calls)
+    return found
+
+
 def blocks_of(item: Mapping[str, Any]) -> Sequence[Any]:
     content = item.get("content")
     return content if isinstance(content, list) else ()
@@ -43,17 +74,12 @@ def blocks_of(item: Mapping[str, Any]) -> Sequence[Any]:
 
 def tool_calls_of(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     calls = item.get("tool_calls")
-    return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list | tuple) else []
 
 
-def spans(ends: Sequence[Ends]) -> list[tuple[int, int]]:
-    """(call, result) as places in the sequence; an id that is used again belongs to its last call."""
-    return [(made, at) for made, at, _ in _answers(ends)]
-
-
-def pending(ends: Sequence[Ends]) -> dict[str, int]:
-    """The calls that have no result yet, with their places."""
-    waiting: dict[str, int] = {}
+def pending(ends: Sequence[Ends], before: Sequence[str] = ()) -> dict[str, int]:
+    """The calls that have no result yet, with their places; those of `before` come from before the first place."""
+    waiting = dict.fromkeys(before, -1)
     for at, end in enumerate(ends):
         for name in end.results:
             waiting.pop(name, None)
@@ -61,22 +87,31 @@ def pending(ends: Sequence[Ends]) -> dict[str, int]:
     return waiting
 
 
+def joints(ends: Sequence[Ends], *, waiting: bool = False) -> list[int]:
+    """Where a sequence may be parted, from 0 to its length, with every result on the side of its call.
+
+    With `waiting`, not behind a call whose result is still to come.
+    """
+    belongs = list(range(len(ends)))
+    for made, at, _ in _answers(ends):
+        belongs[at] = min(belongs[at], made)
+    last = min(pending(ends).values(), default=len(ends)) if waiting else len(ends)
+    found, earliest = [len(ends)], len(ends)
+    for place in range(len(ends) - 1, -1, -1):
+        earliest = min(earliest, belongs[place])
+        if earliest >= place:
+            found.append(place)
+    return [place for place in reversed(found) if place <= last]
+
+
 def cut_before(ends: Sequence[Ends], wanted: int) -> int:
     """The last place at or before `wanted` where a cut parts no call from its result."""
-    crossing = spans(ends)
-    cut = wanted
-    while parted := [made for made, answered in crossing if made < cut <= answered]:
-        cut = min(parted)
-    return cut
+    return max(place for place in joints(ends) if place <= wanted)
 
 
 def cut_after(ends: Sequence[Ends], wanted: int) -> int:
     """The first place at or after `wanted` where a cut parts no call from its result."""
-    crossing = spans(ends)
-    cut = wanted
-    while parted := [answered for made, answered in crossing if made < cut <= answered]:
-        cut = max(parted) + 1
-    return cut
+    return min(place for place in joints(ends) if place >= wanted)
 
 
 def is_one_exchange(ends: Sequence[Ends]) -> bool:
@@ -98,24 +133,23 @@ def parted_by(ends: Sequence[Ends], cut: int) -> dict[int, frozenset[str]]:
     return found
 
 
-def told(item: Item, names: frozenset[str]) -> Item:
+def told(item: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     """The item with those results as plain text: their calls are gone, and a result alone is refused by every model."""
-    if isinstance(item, str):
-        return item
-    if item.get("tool_call_id") in names or _answered(item) in names:
-        name = item.get("tool_call_id") or _answered(item)
+    name = item.get("tool_call_id") or _answered(item)
+    if name in names or (item.get("role") == "tool" and any(one.startswith(_UNNAMED) for one in names)):
         content = item.get("content", item.get("output"))
-        return {"role": "user", "content": f"[late result of {name}] {_plain(content)}"}
+        return {"role": "user", "content": f"[late result of {name or 'a tool'}] {_plain(content)}"}
     blocks = [
         {"type": "text", "text": f"[late result of {_answered(block)}] {_plain(block.get('content'))}"}
         if isinstance(block, Mapping) and _answered(block) in names
         else block
         for block in blocks_of(item)
     ]
-    return {**item, "content": blocks} if blocks else item
+    return {**item, "content": blocks} if blocks else dict(item)
 
 
 def _answers(ends: Sequence[Ends]) -> Iterator[tuple[int, int, str]]:
+    """(call, result, id) as places in the sequence; an id that is used again belongs to its last call."""
     made: dict[str, int] = {}
     for at, end in enumerate(ends):
         for name in end.results:

@@ -8,14 +8,15 @@ from datetime import datetime
 from itertools import accumulate
 
 from recollect.errors import BadInput
-from recollect.tiers.messages import Count, Message, Shown, answers, calls_of, cost, joints, shown
+from recollect.inference.summarise import Count
+from recollect.tiers.messages import Message, Shown, cost, item_of, shown
+from recollect.tiers.tool_pairs import ends_among, ends_of, joints, pending, told
 
 KEPT_WORD_FOR_WORD = 10
 
 _MOST_SUMMARY_TOKENS = 1000
 _SUMMARY = "[Context from earlier conversation]\n"
 _NOTED = "Understood. I will keep this in mind."
-_LATE_RESULT = "[Result of an earlier tool call]\n"
 
 # System messages at the very beginning are the agent's instructions: they stay, within these bounds.
 _MOST_INSTRUCTIONS = 5
@@ -117,9 +118,10 @@ def next_roll(view: View, limits: Limits, count: Count) -> Roll | None:
     if not too_much and number <= max(limits.summarize_threshold, keep):
         return None
     after = _sums_from_the_end(_costs(view, limits.most, count))
+    ends = ends_among([item_of(message) for message in live])
     # A call that waits for its result is passed over only if there is no other way to keep within the limits.
     for waiting in (True, False) if too_much else (True,):
-        places = [place for place in joints(live, waiting=waiting) if 0 < place < number]
+        places = [place for place in joints(ends, waiting=waiting) if 0 < place < number]
         place = max((place for place in places if place <= number - keep), default=0)
         if place and number - place <= room and after[place] <= (budget * 3 // 4 if too_much else budget):
             return Roll(place, limits.most)
@@ -127,7 +129,7 @@ def next_roll(view: View, limits: Limits, count: Count) -> Roll | None:
         fitting = [place for place in places if after[place] <= budget // 2 and number - place <= room]
         if too_much and fitting:
             return Roll(fitting[0], limits.most)
-    return _squeezed(view, limits, budget, count) if too_much else None
+    return _squeezed(view, joints(ends)[-2], limits, budget, count) if too_much else None
 
 
 def applied(view: View, roll: Roll, text: str) -> View:
@@ -135,9 +137,7 @@ def applied(view: View, roll: Roll, text: str) -> View:
     covered, live = view.live[: roll.covered], view.live[roll.covered :]
     before = view.summary or Summary("", 0, roll.most)
     covers = covered[-1].seq if covered else before.covers
-    waiting = [*before.unanswered, *(id for message in covered for id in calls_of(message) if id)]
-    answered = {answers(message) for message in covered}
-    unanswered = tuple(id for id in dict.fromkeys(waiting) if id not in answered)
+    unanswered = tuple(pending([ends_of(item_of(message)) for message in covered], before.unanswered))
     return replace(view, summary=Summary(text, covers, roll.most, noted_before(live), unanswered), live=live)
 
 
@@ -146,10 +146,12 @@ def noted_before(live: Sequence[Message]) -> bool:
     return not live or live[0].role == "user"
 
 
-def _squeezed(view: View, limits: Limits, budget: int, count: Count) -> Roll | None:
-    """The newest message, or call with its results, is too much by itself: less of each is shown, or nothing."""
+def _squeezed(view: View, start: int, limits: Limits, budget: int, count: Count) -> Roll | None:
+    """The newest message, or call with its results, is too much by itself: less of each is shown, or nothing.
+
+    `start` is where it begins.
+    """
     number = len(view.live)
-    start = joints(view.live, waiting=False)[-2]
     most = limits.most
     while most >= _LEAST:
         if sum(_costs(view, most, count)[start:]) <= budget:
@@ -167,10 +169,11 @@ def _live(view: View, most: int, count: Count) -> list[Shown]:
     messages = []
     for message in view.live:
         given = shown(message, most, count)
-        late.difference_update(calls_of(message))
-        if message.role == "tool" and answers(message) in late:
-            # Its call has been summed up, and providers refuse a result without one.
-            given = {"role": "user", "content": _LATE_RESULT + given["content"]}
+        if late:
+            # Results whose calls have been summed up: providers refuse them without.
+            ends = ends_of(given)
+            given = told(given, frozenset(late.intersection(ends.results)))
+            late.difference_update(ends.calls)
         messages.append(given)
     return messages
 

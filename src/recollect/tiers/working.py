@@ -14,16 +14,25 @@ from recollect.clock import Clock, system_clock
 from recollect.errors import BadInput
 from recollect.inference.llm import Ask, LanguageModel, language_model, summary_of
 from recollect.inference.summarise import Count, Passage
+from recollect.tiers.shapes import water_level
 from recollect.tiers.task_state import TaskState
-from recollect.tiers.tool_pairs import Item, cut_after, cut_before, is_one_exchange, parted_by, pending
+from recollect.tiers.tool_pairs import (
+    Ends,
+    Item,
+    cut_after,
+    cut_before,
+    ends_among,
+    is_one_exchange,
+    parted_by,
+    pending,
+)
 from recollect.tiers.working_items import (
     Entry,
     as_told,
     checked_json,
     checked_text,
     entry_of,
-    shortened,
-    water_level,
+    shortened_entry,
 )
 from recollect.words.tokens import count_tokens
 
@@ -153,7 +162,7 @@ class WorkingMemory(TaskState):
 
     def _cut(self) -> int:
         """How many of the oldest items to summarise."""
-        ends = [entry.ends for entry in self._entries]
+        ends = self._ends()
         most = len(ends) if self.max_items is None else self.max_items
         wanted = max(0, len(ends) - min(self.keep_recent, most))
         cut = cut_before(ends, wanted)
@@ -168,6 +177,9 @@ class WorkingMemory(TaskState):
         if affordable:
             return waiting
         return cut_after(ends, wanted) if len(ends) - cut > longest else cut
+
+    def _ends(self) -> list[Ends]:
+        return ends_among([entry.item for entry in self._entries])
 
     def _tokens_from(self, place: int) -> int:
         return sum(entry.tokens for entry in self._entries[place:])
@@ -201,13 +213,12 @@ class WorkingMemory(TaskState):
 
     def _drop(self, cut: int) -> None:
         """Let go of the first items, which are summarised; results that came meanwhile follow their calls as text."""
-        ends = [entry.ends for entry in self._entries]
-        for name, place in pending(ends).items():
+        for name, place in pending([entry.ends for entry in self._entries]).items():
             if place < cut:
                 self._late[name] = None
         while len(self._late) > _LATE_KEPT:
             del self._late[next(iter(self._late))]
-        for place, names in parted_by(ends, cut).items():
+        for place, names in parted_by(self._ends(), cut).items():
             self._entries[place] = as_told(self._entries[place], names, self._count)
         self._entries = self._entries[cut:]
 
@@ -233,7 +244,7 @@ class WorkingMemory(TaskState):
             self._warnings.append(f"{changed} items did not fit max_tokens={self.max_tokens} and are kept as extracts")
         # Whatever is still too large goes the way of older items, oldest first, whole exchanges at a time.
         over = self.current_tokens - self.max_tokens
-        ends = [entry.ends for entry in self._entries]
+        ends = self._ends()
         cut = 0
         while over > 0 and cut < len(ends):
             cut = cut_after(ends, cut + 1)
@@ -291,7 +302,7 @@ _STATE: dict[str, type] = {
 
 
 def _all_shortened(entries: list[Entry], height: int, count: Count) -> list[Entry]:
-    return [entry if entry.tokens <= height else shortened(entry, height, count) or entry for entry in entries]
+    return [entry if entry.tokens <= height else shortened_entry(entry, height, count) or entry for entry in entries]
 
 
 def _checked_counter(given: Count | None) -> Count:

@@ -40,9 +40,13 @@ def paired(shown: list[dict[str, Any]]) -> bool:
     """Whether every result that is shown as one follows a call that is shown."""
     called: set[str] = set()
     for one in shown:
-        called.update(call["id"] for call in one.get("tool_calls", ()))
-        if one["role"] == "tool" and one["tool_call_id"] not in called:
+        blocks = one["content"] if isinstance(one["content"], list) else []
+        answered = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
+        answered |= {one["tool_call_id"]} if one["role"] == "tool" else set()
+        if not answered <= called:
             return False
+        called |= {block["id"] for block in blocks if block["type"] == "tool_use"}
+        called |= {call["id"] for call in one.get("tool_calls", ())}
     return True
 
 

@@ -155,7 +155,7 @@ class TestToolPairs:
             assert shown[: len(before)] == before
         assert [one["role"] for one in shown[-3:]] == ["assistant", "user", "user"]
         assert shown[-2]["content"].endswith("written")
-        assert "called write" in (await conversation.summary() or "")
+        assert "calls write" in (await conversation.summary() or "")
 
     async def test_what_is_shown_is_the_callers_to_change(self, conversation: ConversationMemory):
         await conversation.add_message("assistant", "", tool_calls=[{"id": "a", "args": {"x": 1}}])

@@ -21,6 +21,39 @@ from tests.embedders import AsyncEmbedder, HashEmbedder
 from tests.flows.procedural.reading import keys_hit, tried
 
 
+class TestLookup:
+    async def test_a_prefix_is_the_beginning_of_a_key_and_no_pattern(self, tier: ProceduralMemory):
+        for key in ("50%_off", "50x off", "Deploy", "deploy", "deploy.prod", "deploz", "\U0010ffffx", "déploy"):
+            await tier.save(key, f"how to {key}")
+        for prefix, keys in {
+            "50%": ["50%_off"],
+            "deploy": ["deploy", "deploy.prod"],
+            "_": [],
+            "*": [],
+            "D": ["Deploy"],
+            "\U0010ffff": ["\U0010ffffx"],
+            "' or 1=1 --": [],
+        }.items():
+            assert await tier.keys(prefix) == keys
+            assert [one.key for one in await tier.best(prefix=prefix, n=10)] == keys
+        assert len(await tier.keys("")) == len(await tier.keys()) == 8
+
+    async def test_a_tag_is_one_of_the_tags_word_for_word(self, tier: ProceduralMemory):
+        await tier.save("a", "x", tags=["ops", "50%"])
+        await tier.save("b", "x", tags=["ops.prod"])
+        await tier.save("c", "x", tags=["Ops"])
+        await tier.save("ops", "x")
+        assert [one.key for one in await tier.best(tag="ops")] == ["a"]
+        assert [one.key for one in await tier.best(tag="50%")] == ["a"]
+        assert await tier.best(tag="%") == []
+        assert await tier.best(tag="ops", prefix="b") == []
+        await tier.save("a", "x", tags=["new"])
+        assert await tier.best(tag="ops") == []
+        await tier.retire("a")
+        assert await tier.best(tag="new") == []
+        assert [one.key for one in await tier.all(tag="new", retired=True)] == ["a"]
+
+
 class TestSearch:
     async def test_by_body_description_key_and_tag(self, tier: ProceduralMemory):
         await tier.save("zeppelin.launch", "1. fill with helium", description="Raise the airship", tags=["aviation"])

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -166,3 +167,16 @@ class TestExtract:
     def test_nothing_is_cut_in_silence(self, text: str, limit: int):
         short = extract(text, limit)
         assert short == text or short.endswith(mark_of(text))
+
+    def test_the_one_grave_line_of_a_great_many_is_found_soon(self):
+        letters = str.maketrans("0123456789", "abcdefghij")
+        lines = [f"compiled module {n} in {n % 7} ms" for n in range(30_000)]
+        lines += [f"linked {n}".translate(letters) for n in range(30_000)]  # no two of them alike
+        lines[41_234] = "ValueError: bad magic number in header.bin"
+        lines[0], lines[-1] = "build of release candidate began", "the build ended with status 1"
+        started = time.process_time()
+        short = extract("\n".join(lines), 300)
+        assert time.process_time() - started < 5.0
+        for line in (lines[0], lines[41_234], lines[-1]):
+            assert line in short
+        assert count_tokens(short) <= 300

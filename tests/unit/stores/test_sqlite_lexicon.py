@@ -45,7 +45,7 @@ async def test_what_was_added_since_is_known_without_asking_the_index(
     assert asked(words, connection, state, "apple", "fig", "kiwi") == [[(1, 2)], [(1, 1), (2, 1)], []]
     connection.close()
     await store.write(put("c", terms="apple apple apple kiwi"), put("d"))
-    monkeypatch.setattr(lexicon.words, "holders", None)
+    monkeypatch.setattr("recollect.stores.sqlite.words.holders", None)
     connection, state = at_this_moment(store)
     assert asked(words, connection, state, "apple", "fig", "kiwi") == [[(1, 2), (3, 3)], [(1, 1), (2, 1)], [(3, 1)]]
     entries = words.fresh(connection, state, lambda copy: copy.entries(connection, state, ()))

@@ -12,6 +12,8 @@ import pytest
 
 from recollect.errors import SchemaTooNew, StoreCorrupt, StoreUnavailable
 from recollect.stores.sqlite import SqliteStore
+from recollect.stores.sqlite.connection import APPLICATION_ID
+from recollect.stores.sqlite.migrations import migrations
 from recollect.stores.where import Where
 from recollect.testing.samples import ids, put
 from recollect.values import Scope
@@ -27,6 +29,49 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path):
     with pytest.raises(SchemaTooNew, match="upgrade"):
         SqliteStore.open(path)
     assert path.read_bytes() == before
+
+
+async def test_a_file_of_the_first_schema_is_brought_up_to_date_and_keeps_everything(tmp_path: Path):
+    path = tmp_path / "store.db"
+    connection = apsw.Connection(str(path))
+    connection.execute(dict(migrations())[1])
+    connection.execute(FIRST_SCHEMA_ROWS)
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("user_version", 1)
+    connection.close()
+
+    store = SqliteStore.open(path)
+    space = Scope().space("semantic")
+    [old] = await store.find(Where(space))
+    assert (old.id, old.content, old.metadata, old.importance, old.key) == ("old", "The cello.", {"a": 1}, 0.25, "k")
+    assert (old.access_count, old.version, old.derived_from) == (3, 2, ("x",))
+    assert (old.pinned, old.decayed_at, old.learned_at) == (False, None, None)
+    assert [entry.content for entry in await store.read(Scope().space("conversation"))] == ["said"]
+    assert ids((await store.matching(Where(space), ["cello"])).found) == ["old"]
+    await store.write(put("new", scope=Scope(), pinned=True))
+    assert [item.pinned for item in await store.get(space, "new", "old")] == [True, False]
+    assert await store.check() == []
+    await store.close()
+
+    again = SqliteStore.open(path)
+    assert ids(await again.get(space, "old", "new")) == ["old", "new"]
+    await again.close()
+
+
+FIRST_SCHEMA_ROWS = """
+insert into spaces (id, tenant, tier, user, agent, session, next_seq, items, words)
+values (1, 'default', 'semantic', 'default', '', '', 1, 1, 1),
+       (2, 'default', 'conversation', 'default', 'default', '', 1, 0, 0);
+insert into records (
+    place, space, id, version, content, metadata, importance, access_count, created_at, source, trust, key,
+    derived_from, by_user, by_agent, terms, length, passages
+)
+values ((1 << 28) | 1, 1, 'old', 2, 'The cello.', '{"a":1}', 0.25, 3, 1767225600000000, 'user', 1.0, 'k',
+        '["x"]', 'default', 'default', 'cello', 1, 1);
+insert into entries (place, space, id, kind, content, metadata, importance, at)
+values ((2 << 28) | 1, 2, 'e', 'user', 'said', '{}', 0.5, 1767225600000000);
+insert into words (rowid, terms) values ((1 << 28) | 1, '1_cello');
+"""
 
 
 @pytest.mark.parametrize("content", [b"just some notes\n" * 1000, b"SQLite format 3\x00" + b"\xff" * 5000, b"x"])

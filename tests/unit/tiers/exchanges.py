@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 from hypothesis import strategies as st
-
-from recollect.tiers.tool_pairs import ends_of
 
 
 def message(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
-def varied(words: str) -> str:
+def varied(words: str, sentences: int = 1000) -> str:
     """A long text of which no two sentences are the same."""
-    return " ".join(f"{words} number {number}." for number in range(1000))
+    return " ".join(f"{words} number {number}." for number in range(sentences))
 
 
 def openai_exchange(names: list[str], answer: str, argument: str = "x") -> list[dict[str, Any]]:
@@ -56,11 +55,11 @@ EXCHANGES = [openai_exchange, anthropic_exchange, responses_exchange]
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Any]:
+def histories(draw: st.DrawFn, longest: int = 1500) -> list[Any]:
     """Messages and tool exchanges of every shape and size, some of them interleaved with what else goes on."""
     history: list[Any] = []
     for number in range(draw(st.integers(1, 14))):
-        words = draw(st.sampled_from([1, 1, 3, 10, 40, 400, 1500]))
+        words = min(longest, draw(st.sampled_from([1, 1, 3, 10, 40, 400, 1500])))
         body = f"m{number}x " + "The host 10.0.0.7 failed again. " * (words // 6) + "word " * (words % 6)
         kind = draw(st.sampled_from(["text", "message", "exchange", "exchange", "interleaved", "unanswered", "free"]))
         names = [f"call-{number}-{at}" for at in range(draw(st.integers(1, 4)))]
@@ -83,8 +82,19 @@ def histories(draw: st.DrawFn) -> list[Any]:
 
 
 def pairs_of(items: list[Any]) -> tuple[set[str], set[str]]:
-    ends = [ends_of(item) for item in items]
-    return {name for end in ends for name in end.calls}, {name for end in ends for name in end.results}
+    """The ids of all calls and of all results, read without any help from what is tested."""
+    parts = [item for item in items if isinstance(item, dict)]
+    parts += [block for item in parts if isinstance(item.get("content"), list) for block in item["content"]]
+    calls = {call["id"] for part in parts for call in part.get("tool_calls") or ()}
+    results = {part["tool_call_id"] for part in parts if "tool_call_id" in part}
+    for kind, id, found in (
+        ("tool_use", "id", calls),
+        ("function_call", "call_id", calls),
+        ("tool_result", "tool_use_id", results),
+        ("function_call_output", "call_id", results),
+    ):
+        found |= {part[id] for part in parts if part.get("type") == kind}
+    return calls, results
 
 
 class Kept:
@@ -93,6 +103,27 @@ class Kept:
     def __init__(self) -> None:
         self.prompts: list[str] = []
 
-    def __call__(self, prompt: str) -> str:
+    async def __call__(self, prompt: str) -> str:
         self.prompts.append(prompt)
         return f"Summary number {len(self.prompts)}: the host failed."
+
+
+async def failing(prompt: str) -> str:
+    raise RuntimeError(prompt)
+
+
+async def hanging(prompt: str) -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
+async def rambling(prompt: str) -> str:
+    await asyncio.sleep(0)  # so that others may add meanwhile
+    return varied("As I said", 200)
+
+
+async def silent(prompt: str) -> str:
+    return " "
+
+
+MODELS: dict[str, Any] = {"none": None, "failing": failing, "hanging": hanging, "rambling": rambling, "silent": silent}

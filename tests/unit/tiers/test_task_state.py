@@ -20,6 +20,10 @@ def memory_with_ids() -> WorkingMemory:
     return WorkingMemory(ids=lambda: f"task-{next(numbers)}")
 
 
+texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
+names = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1).filter(str.strip)
+
+
 class TestState:
     def test_a_new_task_begins_anew_and_keeps_what_belongs_to_no_task(self):
         memory = memory_with_ids()
@@ -112,10 +116,8 @@ class TestState:
 
     @settings(max_examples=50)
     @given(
-        st.dictionaries(
-            st.text(min_size=1).filter(str.strip), st.recursive(st.none() | st.integers() | st.text(), st.lists)
-        ),
-        st.lists(st.text(min_size=1).filter(str.strip), max_size=8),
+        st.dictionaries(names, st.recursive(st.none() | st.integers() | texts, st.lists)),
+        st.lists(texts.filter(str.strip), max_size=8),
     )
     def test_a_snapshot_is_json_and_brings_all_of_it_back(self, values: dict[str, Any], texts: list[str]):
         memory = memory_with_ids()
@@ -147,8 +149,27 @@ def deep() -> list[Any]:
     return value
 
 
-UNTEXTS: list[Any] = ["", "  \n", None, 5, b"bytes", "half \ud800", "x" * 1_000_001]
-UNJSON: list[Any] = [object(), cyclic(), deep(), math.nan, math.inf, {1, 2}, b"bytes", {"a": "\udfff"}, {(1,): 2}]
+def unfolding() -> list[Any]:
+    value: list[Any] = ["ha"]
+    for _ in range(40):
+        value = [value, value]
+    return value
+
+
+UNTEXTS: list[Any] = ["", "a\x00b", "  \n", None, 5, b"bytes", "half \ud800", "x" * 1_000_001]
+UNJSON: list[Any] = [
+    object(),
+    cyclic(),
+    deep(),
+    unfolding(),
+    math.nan,
+    math.inf,
+    {1, 2},
+    b"bytes",
+    {"a": "\udfff"},
+    {(1,): 2},
+    {"a\x00": 1},
+]
 
 
 class TestBadInput:
@@ -207,7 +228,7 @@ class TestBadInput:
             {"role": "assistant", "content": "a", "tool_calls": None},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
             {"role": "user", "content": [{"type": "image", "source": {"data": "AAAA"}}]},
-            {"role": "developer", "content": "nul \x00"},
+            {"role": "developer", "content": "a bell \x07"},
         ],
         ids=lambda item: repr(item)[:40],
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from recollect.tiers.working import WorkingMemory
 from recollect.words.tokens import count_tokens
 from tests.unit.tiers.exchanges import (
+    MODELS,
     Kept,
     histories,
     pairs_of,
@@ -18,7 +21,7 @@ from tests.unit.tiers.exchanges import (
 
 budgets = st.fixed_dictionaries(
     {
-        "max_tokens": st.integers(1, 60) | st.integers(60, 4000),
+        "max_tokens": st.integers(1, 60) | st.integers(60, 1500),
         "summarize_at": st.floats(0.05, 1.0),
         "keep_recent": st.integers(0, 7),
         "max_items": st.integers(1, 25) | st.none(),
@@ -27,21 +30,32 @@ budgets = st.fixed_dictionaries(
 
 
 class TestWhateverIsAdded:
-    @settings(max_examples=200)
-    @given(histories(), budgets, st.booleans())
-    async def test_tokens_and_pairs_hold_after_every_add(self, history: list[Any], budget: Any, with_model: bool):
-        memory = WorkingMemory(**budget, llm=Kept() if with_model else None)
-        for at, item in enumerate(history):
-            await memory.add(item)
+    @settings(max_examples=500)
+    @given(histories(longest=200), budgets, st.sampled_from([*MODELS, "kept"]), st.integers(1, 5))
+    async def test_tokens_and_pairs_hold_whatever_the_model_does(
+        self, history: list[Any], budget: Any, model: str, at_once: int
+    ):
+        """Items are added one by one, or several at the same time, and none goes before it is summed up."""
+        memory = WorkingMemory(**budget, llm=Kept() if model == "kept" else MODELS[model], timeout=0.002)
+        for at in range(0, len(history), at_once):
+            # The list itself, which a compression replaces: a summary of little room may read as it did before.
+            before, warned, held = memory._summaries, memory.warnings, memory.items
+            fresh = history[at : at + at_once]
+            await asyncio.gather(*(memory.add(item) for item in fresh))
             assert memory.current_tokens <= memory.max_tokens
             assert count_tokens(memory.get_context_block()) <= memory.max_tokens
             calls, results = pairs_of(memory.items)
-            _, answered = pairs_of(history[: at + 1])
+            _, answered = pairs_of(history[: at + at_once])
             assert results <= calls, "a result without its call"
             assert calls & answered <= results, "a call without its result"
+            beside = json.dumps(memory.items)
+            assert not [name for name in pairs_of(held)[1] if f"late result of {name}]" in beside], "a pair was parted"
+            if memory._summaries is before and memory.warnings == warned:
+                assert memory.items[: len(held)] == held, "changed without a word"
+                assert len(memory.items) == len(held) + len(fresh), "lost without a word"
 
     @settings(max_examples=120)
-    @given(histories(), st.integers(0, 7), st.integers(1, 25))
+    @given(histories(longest=400), st.integers(0, 7), st.integers(1, 25))
     async def test_the_last_items_stay_word_for_word_where_they_fit(self, history: list[Any], keep: int, most: int):
         memory = WorkingMemory(max_tokens=4000, keep_recent=keep, max_items=most)
         keep = min(keep, most)
@@ -56,18 +70,16 @@ class TestWhateverIsAdded:
                     b for b, told in zip(last, late, strict=True) if not told
                 ]
 
-    @settings(max_examples=100)
-    @given(histories())
-    async def test_every_item_is_kept_or_was_shown_to_the_model(self, history: list[Any]):
+    @settings(max_examples=500)
+    @given(histories(longest=40), st.integers(1, 5))
+    async def test_every_item_is_kept_or_was_shown_to_the_model(self, history: list[Any], at_once: int):
         model = Kept()
         memory = WorkingMemory(max_tokens=100_000, max_items=3, keep_recent=1, llm=model)
-        for item in history:
-            await memory.add(item)
+        for at in range(0, len(history), at_once):
+            await asyncio.gather(*(memory.add(item) for item in history[at : at + at_once]))
         seen = "\n".join(model.prompts) + memory.get_context_block()
-        for item in history:
-            for word in json.dumps(item).split():
-                if word.strip('"').startswith("m") and word.strip('"')[1:2].isdigit():
-                    assert word.strip('"') in seen
+        said = {word for item in history for word in re.findall(r"\bm\d+[xy]\d*", json.dumps(item))}
+        assert {word for word in said if not re.search(rf"\b{word}\b", seen)} == set()
 
     @settings(max_examples=40)
     @given(histories(), budgets)

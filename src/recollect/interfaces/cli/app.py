@@ -6,24 +6,32 @@ import asyncio
 import io
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import click
 import typer
 
 from recollect import __version__
-from recollect.errors import BadInput, RecollectError, StoreUnavailable
+from recollect.errors import BadInput, NotFound, RecollectError
 from recollect.inference.connect import install_local_model
+from recollect.interfaces.cli import keep
 from recollect.interfaces.cli.demo import demo
 from recollect.interfaces.cli.evaluate import eval_app
+from recollect.interfaces.cli.opening import (
+    FAILED,
+    NOT_FOUND,
+    USAGE,
+    AsJson,
+    Session,
+    Store,
+    User,
+    existing,
+    with_memory,
+)
 from recollect.interfaces.cli.output import complain, hit_json, item_json, print_json, progress_bar, say
-from recollect.memory import AgentMemory, reembed_store
+from recollect.interfaces.cli.procedures import procedures_app
+from recollect.memory import reembed_store
 from recollect.settings import Settings, effective
-
-T = TypeVar("T")
 
 app = typer.Typer(
     name="recollect",
@@ -35,14 +43,10 @@ app = typer.Typer(
 config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
 app.add_typer(config_app, name="config")
 app.add_typer(eval_app, name="eval")
+app.add_typer(procedures_app, name="procedures")
 app.command()(demo)
 
-NOT_FOUND, USAGE, FAILED = 1, 2, 3
-
-Store = Annotated[str | None, typer.Option("--store", help="File or URL; the setting `store` when not given.")]
-User = Annotated[str, typer.Option("--user", help="Whose memory.")]
-Session = Annotated[str | None, typer.Option("--session", help="The session it belongs to.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+keep.add_commands(app)
 
 
 def run() -> None:
@@ -66,6 +70,9 @@ def run() -> None:
     except BadInput as error:
         complain(str(error))
         sys.exit(USAGE)
+    except NotFound as error:
+        complain(str(error))
+        sys.exit(NOT_FOUND)
     except RecollectError as error:
         complain(str(error))
         sys.exit(FAILED)
@@ -77,23 +84,6 @@ def _standard_input() -> str:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise BadInput(f"standard input is not UTF-8 at byte {error.start}") from error
-
-
-def _existing(store: str | None) -> str | None:
-    """The store, unless it is a file that is not there: only `remember` makes one."""
-    place = store if store is not None else Settings.load().store
-    path = Path(place.removeprefix("sqlite:///")).expanduser()
-    if "://" not in place.removeprefix("sqlite:///") and place.strip() and not path.exists():
-        raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")
-    return store
-
-
-def _with_memory(store: str | None, user: str, session: str | None, use: Callable[[AgentMemory], Awaitable[T]]) -> T:
-    async def opened() -> T:
-        async with AgentMemory.open(store, user=user, session=session) as memory:
-            return await use(memory)
-
-    return asyncio.run(opened())
 
 
 @app.command()
@@ -122,7 +112,7 @@ def remember(
 ) -> None:
     """Store a fact."""
     text = _standard_input() if content == "-" else content
-    item = _with_memory(store, user, session, lambda m: m.remember(text, importance=importance, key=key, source=source))
+    item = with_memory(store, user, session, lambda m: m.remember(text, importance=importance, key=key, source=source))
     print_json(item_json(item)) if as_json else say(f"remembered {item.id}")
 
 
@@ -140,8 +130,8 @@ def recall(
     as_json: AsJson = False,
 ) -> None:
     """Show what matters for a query. Exit code 1 when nothing does."""
-    context = _with_memory(
-        _existing(store), user, session, lambda m: m.recall(query, n, min_relevance=min_relevance, budget=budget)
+    context = with_memory(
+        existing(store), user, session, lambda m: m.recall(query, n, min_relevance=min_relevance, budget=budget)
     )
     if as_json:
         print_json({"query": query, "text": str(context), "tokens": context.tokens, "hits": [*map(hit_json, context)]})
@@ -165,7 +155,7 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Drop one item. Exit code 1 when there is no such item."""
-    done = _with_memory(_existing(store), user, session, lambda m: m.forget(id))
+    done = with_memory(existing(store), user, session, lambda m: m.forget(id))
     if as_json:
         print_json({"id": id, "forgotten": done})
     elif done:
@@ -174,31 +164,6 @@ def forget(
         complain(f"there is no item {id}")
     if not done:
         raise typer.Exit(NOT_FOUND)
-
-
-@app.command()
-def stats(*, store: Store = None, user: User = "default", session: Session = None, as_json: AsJson = False) -> None:
-    """Show what a store holds."""
-    found = asdict(_with_memory(_existing(store), user, session, lambda m: m.stats()))
-    if as_json:
-        print_json(found)
-        return
-    for name, value in found.items():
-        say(f"{name:>10}  {value if value is not None else '-'}")
-
-
-@app.command()
-def backup(
-    path: Annotated[Path, typer.Argument(help="A new file.")],
-    *,
-    store: Store = None,
-    user: User = "default",
-    session: Session = None,
-    as_json: AsJson = False,
-) -> None:
-    """Copy the store to a new file while others use it."""
-    _with_memory(_existing(store), user, session, lambda m: m.backup(path))
-    print_json({"path": str(path)}) if as_json else say(f"copied to {path}")
 
 
 @app.command()
@@ -217,7 +182,7 @@ def reembed(
         # one model for everybody in it: `--user` and `--session` are taken as everywhere, and change nothing.
         done = asyncio.run(
             reembed_store(
-                _existing(store), embedder, progress=lambda done, every: bar.update(task, completed=done, total=every)
+                existing(store), embedder, progress=lambda done, every: bar.update(task, completed=done, total=every)
             )
         )
     print_json({"embedded": done, "model": embedder}) if as_json else say(f"embedded {done} items with {embedder}")

@@ -53,6 +53,8 @@ def item_json(item: MemoryItem) -> dict[str, Any]:
         "source": item.source,
         "trust": item.trust,
         "key": item.key,
+        "pinned": item.pinned,
+        "derived_from": list(item.derived_from),
         "user": item.scope.user,
     }
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from recollect.clock import aware
 from recollect.stores.in_memory.undo import Undo
-from recollect.stores.ops import Append, Clear, Entry, LogWrite
+from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
 from recollect.values import NOTHING, Space
 
 
@@ -30,15 +30,27 @@ class Entries:
             case Clear():
                 for entry in self._of(write.space):
                     self._drop(write.space, entry, undo)
+            case Drop():
+                for entry in self._of(write.space):
+                    if entry.seq in write.seqs:
+                        self._drop(write.space, entry, undo)
+
+    def get(self, space: Space, ids: Sequence[str], now: datetime) -> list[Entry]:
+        known = [self._ids[space, id] for id in dict.fromkeys(ids) if (space, id) in self._ids]
+        return [entry for seq in known if _live(entry := self._spaces[space][seq], now)]
 
     def recent(self, space: Space, limit: int, kinds: Sequence[str], now: datetime) -> list[Entry]:
         found = [entry for entry in self._of(space) if _live(entry, now) and (not kinds or entry.kind in kinds)]
         return found[-limit:] if limit else []
 
-    def read(self, space: Space, after: int, limit: int, now: datetime) -> list[Entry]:
+    def read(self, space: Space, after: int, limit: int, now: datetime | None) -> list[Entry]:
         return [entry for entry in self._of(space) if entry.seq > after and _live(entry, now)][:limit]
 
-    def logs(self, owner: Space, now: datetime) -> list[Space]:
+    def owners(self, tenant: str) -> list[Space]:
+        held = {replace(space, session="") for space in self._spaces if space.tenant == tenant and self._of(space)}
+        return sorted(held, key=lambda space: (space.tier, space.user, space.agent))
+
+    def logs(self, owner: Space, now: datetime | None) -> list[Space]:
         mine = [space for space in self._spaces if replace(space, session="") == replace(owner, session="")]
         return sorted(
             (space for space in mine if any(_live(entry, now) for entry in self._of(space))),
@@ -85,8 +97,9 @@ class Entries:
         return [held[seq] for seq in sorted(held)]
 
 
-def _live(entry: Entry, now: datetime) -> bool:
-    return entry.expires_at is None or entry.expires_at > now
+def _live(entry: Entry, now: datetime | None) -> bool:
+    """Whether an entry is seen at a moment; without one, it is."""
+    return now is None or entry.expires_at is None or entry.expires_at > now
 
 
 def _as_stored(entry: Entry, seq: int) -> Entry:

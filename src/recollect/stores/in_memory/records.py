@@ -48,7 +48,7 @@ class Items:
             case Put():
                 self._put(write, undo)
             case Delete():
-                undo.drop(self._of(write.space), write.id)
+                self._delete(write, undo)
             case Touch():
                 self._touch(write, undo)
             case Embed():
@@ -200,6 +200,13 @@ class Items:
         for path in paths_of(put.item.metadata):
             undo.set(self._paths.setdefault(put.space, {}), path, None)
 
+    def _delete(self, delete: Delete, undo: Undo) -> None:
+        held = self._of(delete.space).get(delete.id)
+        if delete.expect is not None and (held is None or held.item.version != delete.expect):
+            at = f"is at version {held.item.version}" if held else "is not there"
+            raise Conflict(f"item {delete.id!r} {at}, not at version {delete.expect}; read it again")
+        undo.drop(self._of(delete.space), delete.id)
+
     def _touch(self, touch: Touch, undo: Undo) -> None:
         space, at = self._of(touch.space), aware(touch.at)
         for id in touch.ids:
@@ -238,13 +245,15 @@ def _as_stored(item: MemoryItem, held: MemoryItem | None) -> MemoryItem:
     return replace(
         item,
         version=held.version + 1 if held else 1,
-        access_count=held.access_count if held else 0,
-        last_accessed=held.last_accessed if held else None,
+        access_count=(held or item).access_count,
+        last_accessed=(held or item).last_accessed,
         metadata=MappingProxyType(dict(item.metadata)) if item.metadata else NOTHING,
         created_at=aware(item.created_at),
         valid_from=_utc(item.valid_from),
         valid_to=_utc(item.valid_to),
         expires_at=_utc(item.expires_at),
+        decayed_at=_utc(item.decayed_at),
+        learned_at=_utc(item.learned_at),
         turn=replace(turn, position=float(turn.position)) if turn else None,
         derived_from=tuple(item.derived_from),
     )

@@ -23,6 +23,7 @@ from recollect.stores.ops import (
     Append,
     Clear,
     Delete,
+    Drop,
     DropTask,
     Embed,
     Entry,
@@ -60,7 +61,7 @@ class InMemoryStore:
                 match write:
                     case Put() | Delete() | Touch() | Embed():
                         self._items.apply(write, undo)
-                    case Append() | Clear():
+                    case Append() | Clear() | Drop():
                         self._entries.apply(write, now, undo)
                     case Save() | Journal() | SetStatus() | DropTask():
                         self._tasks.apply(write, now, undo)
@@ -133,14 +134,20 @@ class InMemoryStore:
 
     # Log
 
+    async def entries(self, space: Space, *ids: str) -> list[Entry]:
+        return self._entries.get(space, ids, self._now())
+
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
         return self._entries.recent(space, count_of(limit), kinds, self._now())
 
-    async def read(self, space: Space, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-        return self._entries.read(space, after, count_of(limit), self._now())
+    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
+        return self._entries.read(space, after, count_of(limit), None if hidden else self._now())
 
-    async def logs(self, owner: Space) -> list[Space]:
-        return self._entries.logs(owner, self._now())
+    async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
+        return self._entries.logs(owner, None if hidden else self._now())
+
+    async def owners(self, tenant: str) -> list[Space]:
+        return self._entries.owners(tenant)
 
     async def expire(self, before: datetime, *, limit: int = 1000) -> int:
         with self._batch() as undo:

@@ -7,7 +7,20 @@ from datetime import datetime
 
 import apsw
 
-from recollect.stores.ops import Append, Clear, Delete, DropTask, Embed, Journal, Put, Save, SetStatus, Touch, Write
+from recollect.stores.ops import (
+    Append,
+    Clear,
+    Delete,
+    Drop,
+    DropTask,
+    Embed,
+    Journal,
+    Put,
+    Save,
+    SetStatus,
+    Touch,
+    Write,
+)
 from recollect.stores.sqlite import logs, tasks
 from recollect.stores.sqlite.accesses import Counted
 from recollect.stores.sqlite.records import RecordWriter
@@ -20,7 +33,7 @@ def apply(connection: apsw.Connection, writes: Sequence[Write], now: datetime) -
         match write:
             case Put() | Delete() | Touch() | Embed():
                 records.apply(write)
-            case Append() | Clear():
+            case Append() | Clear() | Drop():
                 logs.apply(connection, records.space(write.space), write, now)
             case Save() | Journal() | SetStatus() | DropTask():
                 tasks.apply(connection, records.space(write.space), write, now)

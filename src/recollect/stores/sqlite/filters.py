@@ -40,6 +40,8 @@ def clauses(where: Where) -> Clause:
         parts.append((LIVE, (now, now, now)))
     if where.known_at is not None:
         parts.append(("valid_from is not null or created_at <= ?", (to_micros(where.known_at),)))
+    if where.open_at is not None:
+        parts.append(("superseded_by is null or valid_to is null or valid_to > ?", (to_micros(where.open_at),)))
     if where.min_importance > 0.0:
         parts.append(("importance >= ?", (where.min_importance,)))
     if where.key is not None:
@@ -60,6 +62,10 @@ def _clause(condition: Condition) -> Clause:
             assert isinstance(condition.value, tuple)
             either = [_equals(condition, one) for one in condition.value]
             return _joined(" or ", either) if either else ("false", ())
+        case "prefix":
+            return _begins(condition)
+        case "has":
+            return _holds(condition)
         case _:
             return _compares(condition)
 
@@ -102,6 +108,48 @@ def _compares(condition: Condition) -> Clause:
         f"(json_type(metadata, ?) in {types} and json_extract(metadata, ?) {sign} ?)",
         (path, path, condition.value),
     )
+
+
+def _begins(condition: Condition) -> Clause:
+    """A range, which an index answers, and in which no character means anything but itself."""
+    assert isinstance(condition.value, str)
+    after = _after(condition.value)
+    bounds = (condition.value,) if after is None else (condition.value, after)
+    if condition.is_field:
+        wanted, column = _COLUMNS[condition.path]
+        if wanted != "text":
+            return "false", ()
+        return (f"{column} >= ?" if after is None else f"{column} >= ? and {column} < ?"), bounds
+    path = _json_path(condition)
+    at_least = "json_type(metadata, ?) = 'text' and json_extract(metadata, ?) >= ?"
+    if after is None:
+        return at_least, (path, path, condition.value)
+    return f"{at_least} and json_extract(metadata, ?) < ?", (path, path, condition.value, path, after)
+
+
+def _after(prefix: str) -> str | None:
+    """The first text behind all that begin with the prefix; None when there is none."""
+    shorter = prefix.rstrip("\U0010ffff")
+    if not shorter:
+        return None
+    last = ord(shorter[-1])
+    # Texts are compared byte by byte in UTF-8, which is the order of their characters; surrogates are none.
+    return shorter[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
+
+
+def _holds(condition: Condition) -> Clause:
+    """Whether a list holds a value of the same kind."""
+    assert not isinstance(condition.value, tuple)
+    path, kind = _json_path(condition), _kind(condition.value)
+    match kind:
+        case "text":
+            same, values = "type = 'text' and atom = ?", (condition.value,)
+        case "number":
+            same, values = "type in ('integer', 'real') and atom = ?", (condition.value,)
+        case _:
+            same, values = "type = ?", (kind,)
+    held = f"exists (select 1 from json_each(metadata, ?) where {same})"  # noqa: S608 - a constant of the three above
+    return f"json_type(metadata, ?) = 'array' and {held}", (path, path, *values)
 
 
 def _kind(value: Scalar | tuple[Scalar, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -10,9 +11,12 @@ import apsw
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import BadInput
-from recollect.stores.ops import Append, Clear, Entry, LogWrite
+from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
 from recollect.stores.sqlite.rows import SEQ_BITS, dumped, loaded, micros, moment, place_of, places_of, space_id
 from recollect.values import Space
+
+# Before any moment that can be written.
+_NEVER = -(1 << 63)
 
 _LATEST = """
     select place, id, kind, content, metadata, importance, at, expires_at
@@ -40,6 +44,14 @@ _SINCE = """
         and (expires_at is null or expires_at > ?)
     order by place
     limit ?
+"""
+
+_GET = """
+    select place, id, kind, content, metadata, importance, at, expires_at
+    from entries
+    where space = ?
+        and id in (select value from json_each(?))
+        and (expires_at is null or expires_at > ?)
 """
 
 _INSERT = """
@@ -73,6 +85,18 @@ _LOGS = """
     order by session
 """
 
+_OWNERS = """
+    select distinct tenant, tier, user, agent
+    from spaces
+    where tenant = ?1
+        and exists (
+            select 1
+            from entries
+            where place between spaces.id << ?2 and ((spaces.id + 1) << ?2) - 1
+        )
+    order by tier, user, agent
+"""
+
 _EXPIRE = """
     delete from entries
     where place in (
@@ -93,6 +117,19 @@ def apply(connection: apsw.Connection, space: int, write: LogWrite, now: datetim
                 connection.execute(_TRIM, (*places_of(space), to_micros(now), write.cap))
         case Clear():
             connection.execute("delete from entries where place between ? and ?", places_of(space))
+        case Drop():
+            connection.executemany(
+                "delete from entries where place = ?", [(place_of(space, seq),) for seq in write.seqs]
+            )
+
+
+def get(connection: apsw.Connection, space: Space, ids: Sequence[str], now: datetime) -> list[Entry]:
+    number = space_id(connection, space)
+    if number is None:
+        return []
+    rows = connection.execute(_GET, (number, json.dumps(ids), to_micros(now)))
+    found = {entry.id: entry for entry in map(_entry, rows)}
+    return [found[id] for id in dict.fromkeys(ids) if id in found]
 
 
 def recent(connection: apsw.Connection, space: Space, limit: int, kinds: Sequence[str], now: datetime) -> list[Entry]:
@@ -107,7 +144,8 @@ def recent(connection: apsw.Connection, space: Space, limit: int, kinds: Sequenc
     return [_entry(row) for row in reversed(rows)]
 
 
-def read(connection: apsw.Connection, space: Space, after: int, limit: int, now: datetime) -> list[Entry]:
+def read(connection: apsw.Connection, space: Space, after: int, limit: int, now: datetime | None) -> list[Entry]:
+    """What is above a `seq` and lives at a moment; without a moment, all that is there."""
     number = space_id(connection, space)
     if number is None:
         return []
@@ -115,17 +153,26 @@ def read(connection: apsw.Connection, space: Space, after: int, limit: int, now:
     start = min(max(first + after + 1, first), last)
     if after >= last - first:
         return []
-    return [_entry(row) for row in connection.execute(_SINCE, (start, last, to_micros(now), limit))]
+    return [_entry(row) for row in connection.execute(_SINCE, (start, last, _moment(now), limit))]
 
 
-def logs(connection: apsw.Connection, owner: Space, now: datetime) -> list[Space]:
-    values = (owner.tenant, owner.tier, owner.user, owner.agent, SEQ_BITS, to_micros(now))
+def logs(connection: apsw.Connection, owner: Space, now: datetime | None) -> list[Space]:
+    values = (owner.tenant, owner.tier, owner.user, owner.agent, SEQ_BITS, _moment(now))
     return [Space(*row) for row in connection.execute(_LOGS, values)]
+
+
+def owners(connection: apsw.Connection, tenant: str) -> list[Space]:
+    return [Space(*row) for row in connection.execute(_OWNERS, (tenant, SEQ_BITS))]
 
 
 def expire(connection: apsw.Connection, before: datetime, limit: int) -> int:
     connection.execute(_EXPIRE, (to_micros(before), limit))
     return connection.changes()
+
+
+def _moment(now: datetime | None) -> int:
+    """Later than this an entry has to expire to be seen; without a moment all of them do."""
+    return _NEVER if now is None else to_micros(now)
 
 
 def _append(connection: apsw.Connection, space: int, entry: Entry, now: int) -> None:

@@ -14,26 +14,26 @@ from recollect.stores.admission import mismatch
 from recollect.stores.ops import Delete, Embed, Model, Put, RecordWrite, Touch, Vectors
 from recollect.stores.sqlite import generations, words
 from recollect.stores.sqlite.accesses import Access
-from recollect.stores.sqlite.rows import PART_BITS, SEQ_BITS, item_values, place_of
+from recollect.stores.sqlite.rows import PART_BITS, SEQ_BITS, item_values, micros, place_of
 from recollect.stores.vectors import packed
 from recollect.stores.where import paths_of
 from recollect.values import Space
 
 _INSERT = """
 insert into records (
-    place, space, id, version, content, metadata, importance, created_at, valid_from, valid_to, superseded_by,
-    expires_at, source, trust, key, session, position, speaker, derived_from, by_user, by_agent, by_session,
-    terms, length, passages
+    place, space, id, version, access_count, last_accessed, content, metadata, importance, created_at, valid_from,
+    valid_to, superseded_by, expires_at, source, trust, key, session, position, speaker, derived_from, by_user,
+    by_agent, by_session, pinned, decayed_at, learned_at, terms, length, passages
 )
-values (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _UPDATE = """
 update records
 set version = version + 1, content = ?, metadata = ?, importance = ?, created_at = ?, valid_from = ?, valid_to = ?,
     superseded_by = ?, expires_at = ?, source = ?, trust = ?, key = ?, session = ?, position = ?, speaker = ?,
-    derived_from = ?, by_user = ?, by_agent = ?, by_session = ?, terms = ?, length = ?,
-    passages = coalesce(?, passages)
+    derived_from = ?, by_user = ?, by_agent = ?, by_session = ?, pinned = ?, decayed_at = ?,
+    learned_at = ?, terms = ?, length = ?, passages = coalesce(?, passages)
 where place = ?
 """
 
@@ -110,7 +110,8 @@ class RecordWriter:
         place = place_of(space, seq)
         passages = 1 if put.vectors is None else len(put.vectors)
         values = item_values(put.item, " ".join(terms), len(terms), passages)
-        self._connection.execute(_INSERT, (place, space, put.item.id, *values))
+        accesses = (put.item.access_count, micros(put.item.last_accessed))
+        self._connection.execute(_INSERT, (place, space, put.item.id, *accesses, *values))
         words.index(self._connection, space, place, terms)
         if put.vectors is not None:
             self._store_vectors(self._active(put.model), place, put.vectors)
@@ -140,6 +141,8 @@ class RecordWriter:
 
     def _delete(self, delete: Delete) -> None:
         space = self.space(delete.space)
+        if delete.expect is not None:
+            self._expect(space, delete.id, delete.expect)
         row = self._connection.execute(
             "delete from records where space = ? and id = ? returning place, terms, length", (space, delete.id)
         ).fetchone()
@@ -152,6 +155,12 @@ class RecordWriter:
             "update spaces set rewrites = rewrites + 1, items = items - 1, words = words - ? where id = ?",
             (length, space),
         )
+
+    def _expect(self, space: int, id: str, version: int) -> None:
+        found = self._connection.execute("select version from records where space = ? and id = ?", (space, id)).get
+        if found != version:
+            at = f"is at version {found}" if found is not None else "is not there"
+            raise Conflict(f"item {id!r} {at}, not at version {version}; read it again")
 
     def _touch(self, touch: Touch) -> None:
         at = to_micros(touch.at)

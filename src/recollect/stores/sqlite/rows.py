@@ -22,7 +22,7 @@ PART_BITS = 6
 ITEM = """
     id, version, content, metadata, importance, access_count, last_accessed, created_at, valid_from, valid_to,
     superseded_by, expires_at, source, trust, key, session, position, speaker, derived_from,
-    by_user, by_agent, by_session
+    by_user, by_agent, by_session, pinned, decayed_at, learned_at
 """
 
 BRIEF = "id, session, position, speaker, created_at, importance, trust, source, length, passages"
@@ -80,6 +80,9 @@ def item_values(item: MemoryItem, terms: str, length: int, passages: int | None)
         item.scope.user,
         item.scope.agent,
         item.scope.session,
+        int(item.pinned),
+        micros(item.decayed_at),
+        micros(item.learned_at),
         terms,
         length,
         passages,
@@ -113,6 +116,9 @@ def item_of(space: Space, row: tuple[Any, ...]) -> MemoryItem:
         turn=None if session is None else Turn(session, position, speaker),
         derived_from=tuple(json.loads(row[18])) if row[18] != "[]" else (),
         scope=_scope(space.tenant, row[19], row[20], row[21]),
+        pinned=bool(row[22]),
+        decayed_at=moment(row[23]),
+        learned_at=moment(row[24]),
         tier=space.tier,
     )
 

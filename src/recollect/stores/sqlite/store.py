@@ -186,17 +186,24 @@ class SqliteStore:
 
     # Log
 
+    async def entries(self, space: Space, *ids: str) -> list[Entry]:
+        now = self._clock()
+        return await self._readers.ask(lambda connection: logs.get(connection, space, ids, now))
+
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
         now = self._clock()
         return await self._readers.ask(lambda connection: logs.recent(connection, space, count_of(limit), kinds, now))
 
-    async def read(self, space: Space, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-        now = self._clock()
+    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
+        now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: logs.read(connection, space, after, count_of(limit), now))
 
-    async def logs(self, owner: Space) -> list[Space]:
-        now = self._clock()
+    async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
+        now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: logs.logs(connection, owner, now))
+
+    async def owners(self, tenant: str) -> list[Space]:
+        return await self._readers.ask(lambda connection: logs.owners(connection, tenant))
 
     async def expire(self, before: datetime, *, limit: int = 1000) -> int:
         dropped = await self._writer.submit(

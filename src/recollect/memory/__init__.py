@@ -1,0 +1,22 @@
+"""AgentMemory: the one object an application holds; it wires the parts together and holds no policy."""
+
+from recollect.memory.agent_memory import AgentMemory
+from recollect.memory.exporting import ExportReport
+from recollect.memory.importing import ImportReport
+from recollect.memory.opening import Opening
+from recollect.memory.reembedding import reembed_store
+from recollect.memory.stats import Stats
+from recollect.memory.task_life import StepRecord, TaskOutcome
+from recollect.memory.turn_record import TurnRecord
+
+__all__ = [
+    "AgentMemory",
+    "ExportReport",
+    "ImportReport",
+    "Opening",
+    "Stats",
+    "StepRecord",
+    "TaskOutcome",
+    "TurnRecord",
+    "reembed_store",
+]

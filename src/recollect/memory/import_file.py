@@ -1,0 +1,185 @@
+"""An export being read: line by line, each checked, with the number of the line in every complaint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+from recollect.errors import BadInput, RecollectError, SchemaTooNew
+from recollect.memory.export_file import MARK
+from recollect.memory.export_lines import FORMAT, entry_of, item_of, moment, session_of
+from recollect.stores.ops import Entry
+from recollect.tiers.conversation import ConversationMemory
+from recollect.tiers.procedure_input import checked_trust
+from recollect.tiers.working import WorkingMemory
+from recollect.values import MemoryItem, Scope
+
+_TOGETHER = 200
+# Besides the text there are metadata, which may be longer, and escapes.
+_LONGEST_LINE = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of a conversation, or what is `about` it."""
+
+    session: str
+    told: Mapping[str, Any]
+    about: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An episode of a session."""
+
+    session: str
+    entry: Entry
+
+
+Line = MemoryItem | Happened | Said | WorkingMemory
+
+
+class ImportFile:
+    """The lines of one file as values in the target's scope. Its methods block; call them in a thread."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        target: Scope,
+        *,
+        longest: int,
+        trust: float | None,
+        conversation: Callable[[str], ConversationMemory],
+        working: Callable[[Mapping[str, Any]], WorkingMemory],
+    ) -> None:
+        self._file = file
+        self._target = target
+        self._longest = longest
+        self._trust = trust
+        self._conversation = conversation
+        self._working = working
+        self._number = 0
+        self._seen = 0
+        self._ended = False
+        self.source = target
+
+    def close(self) -> None:
+        self._file.close()
+
+    def rewind(self) -> None:
+        """To the first line behind the header."""
+        self._file.seek(0)
+        self._number, self._seen, self._ended = 0, 0, False
+        header = self._line(self._file.readline(_LONGEST_LINE))
+        version = None if header is None else header.get(MARK)
+        if header is None or isinstance(version, bool) or not isinstance(version, int) or version < 1:
+            raise BadInput("line 1: this is not a file that `export` wrote")
+        if version > FORMAT:
+            raise SchemaTooNew(
+                f"the export has format {version}, and this Recollect reads up to {FORMAT}; upgrade to import it"
+            )
+        scope = header.get("scope")
+        with _named(1):
+            if not isinstance(scope, Mapping) or set(scope) != {"tenant", "user", "agent"}:
+                raise BadInput("the header does not say whose memory this is")
+            self.source = Scope(**scope)
+
+    def some(self) -> list[tuple[int, Line]]:
+        """The next lines with their numbers; none when the file is at its end, as it says itself."""
+        found: list[tuple[int, Line]] = []
+        while len(found) < _TOGETHER and not self._ended:
+            raw = self._file.readline(_LONGEST_LINE + 8 * self._longest)
+            line = self._line(raw)
+            if line is None:
+                raise BadInput(f"line {self._number}: the file ends early; export it again")
+            if "end" in line:
+                self._end(line)
+            else:
+                self._seen += 1
+                with _named(self._number):
+                    found.append((self._number, self._value(line)))
+        return found
+
+    @property
+    def seen(self) -> int:
+        return self._seen
+
+    def _line(self, raw: bytes) -> dict[str, Any] | None:
+        self._number += 1
+        if not raw:
+            return None
+        if not raw.endswith(b"\n"):
+            raise BadInput(f"line {self._number}: the file ends early, or the line is too long; export it again")
+        try:
+            line = json.loads(raw, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"line {self._number}: this is not a line of JSON") from error
+        if not isinstance(line, dict):
+            raise BadInput(f"line {self._number}: a line is a JSON object")
+        return line
+
+    def _end(self, line: Mapping[str, Any]) -> None:
+        if line != {"end": self._seen}:
+            raise BadInput(
+                f"line {self._number}: the file says that it has {line['end']!r:.40} lines, not {self._seen}"
+            )
+        if self._file.read(1):
+            raise BadInput(f"line {self._number + 1}: there is something behind the end")
+        self._ended = True
+
+    def _value(self, line: dict[str, Any]) -> Line:
+        match line.get("tier"):
+            case "semantic" | "procedural" | "lifecycle" as tier:
+                return self._trusted(item_of(line, tier, self.source, self._target, self._longest))
+            case "episodic":
+                return Happened(session_of(line), entry_of(line, self._longest))
+            case "conversation":
+                return self._said(line)
+            case "working" if set(line) == {"tier", "snapshot"} and isinstance(line["snapshot"], dict):
+                return self._working(line["snapshot"])
+            case other:
+                raise BadInput(f"there is no tier {other!r:.80} in an export")
+
+    def _trusted(self, item: MemoryItem) -> MemoryItem:
+        if self._trust is None or item.trust <= self._trust:
+            return item
+        if item.tier == "procedural":
+            checked_trust(item.source, self._trust)
+        return replace(item, trust=self._trust)
+
+    def _said(self, line: Mapping[str, Any]) -> Said:
+        session = session_of(line)
+        match line:
+            case {"about": dict(about)} if len(line) == 3:
+                summary, rolled = about.get("summary"), about.get("rolled")
+                if not isinstance(summary, str | None) or not isinstance(rolled, dict | None):
+                    raise BadInput("a conversation has a summary that is a text, or none")
+                return Said(session, about, about=True)
+            case {"message": {"role": role, "content": content, "id": str(id)} as message} if len(line) == 3:
+                # Only to see whether it could be kept.
+                self._conversation(session).drafted(
+                    role,
+                    content,
+                    metadata=message.get("metadata"),
+                    at=moment("timestamp", message.get("timestamp")),
+                    id=id,
+                )
+                return Said(session, message, about=False)
+            case _:
+                raise BadInput("a line of a conversation holds a message with its id, role and content")
+
+
+@contextmanager
+def _named(number: int) -> Iterator[None]:
+    """Say in which line it is."""
+    try:
+        yield
+    except RecollectError as error:
+        raise BadInput(f"line {number}: {error}") from error
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,24 @@
+"""Writes that belong together, when they may live in several stores: sources before what is derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recollect.stores.base import Store
+from recollect.stores.ops import Write
+
+
+async def write_in_order(*shares: tuple[Store, Sequence[Write]]) -> None:
+    """Neighbours that live in one store are one transaction; with everything in one store all of it is.
+
+    Otherwise a crash leaves the first shares without the later ones. So whoever calls this names the source of a
+    thing before the thing itself, gives every write an id of its own, and may then simply do it again.
+    """
+    batches: list[tuple[Store, list[Write]]] = []
+    for store, writes in shares:
+        if batches and batches[-1][0] is store:
+            batches[-1][1].extend(writes)
+        elif writes:
+            batches.append((store, list(writes)))
+    for store, together in batches:
+        await store.write(*together)

@@ -1,0 +1,52 @@
+"""What every scope of one opened memory shares: its stores, its models, its settings and its clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from weakref import WeakSet
+
+from recollect.clock import Clock
+from recollect.inference.base import Embedding
+from recollect.inference.llm import LanguageModel, summary_of
+from recollect.inference.summarise import Passage
+from recollect.lifecycle import Lifecycle, Means
+from recollect.recall.recall import Recall
+from recollect.settings import Settings
+from recollect.stores.connect import Stores
+from recollect.tiers.messages import Message
+
+_SUMMARY_TOKENS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What every scope of one opened memory shares."""
+
+    stores: Stores
+    embedding: Embedding
+    facts: Recall
+    procedures: Recall
+    settings: Settings
+    clock: Clock
+    llm: LanguageModel | None
+    lifecycles: WeakSet[Lifecycle] = field(default_factory=WeakSet)
+    """Of every scope: whoever closes the stores stops those that run."""
+
+    @property
+    def means(self) -> Means:
+        """What the lifecycle works with."""
+        return Means(
+            records=self.stores.records("semantic"),
+            conversation=self.stores.log("conversation"),
+            episodic=self.stores.log("episodic"),
+            embedding=self.embedding,
+            settings=self.settings,
+            clock=self.clock,
+            llm=self.llm,
+        )
+
+    async def summarise(self, messages: list[Message], before: str | None) -> str:
+        """What was said, in short: by the language model if there is one, and without it otherwise."""
+        said = [f"{message.role}: {message.content}" for message in messages]
+        passages = [Passage(text) for text in ([before, *said] if before else said)]
+        return (await summary_of(passages, _SUMMARY_TOKENS, model=self.llm)).text

@@ -1,0 +1,149 @@
+"""Recall over all tiers: each tier as a source of lines, all of them asked at once, and one block made of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Protocol
+
+from recollect.errors import EmbedderFailed
+from recollect.memory.asked import Asked
+from recollect.memory.looking_back import LASTS, Lately, Meanings
+from recollect.memory.parts import Parts
+from recollect.recall.across import Found, Source, across
+from recollect.recall.lines import CURRENT, KNOWLEDGE, PROCEDURES, Line
+from recollect.recall.pack import pack
+from recollect.stores.question import Mode, Question
+from recollect.stores.where import Where
+from recollect.tiers.conversation import ConversationMemory
+from recollect.tiers.one_model import under_one_model
+from recollect.tiers.procedural import ProceduralMemory
+from recollect.tiers.procedure import Procedure, procedure_of
+from recollect.tiers.semantic import SemanticMemory
+from recollect.tiers.working import WorkingMemory
+from recollect.values import Context, Hit, MemoryItem, Scope, Tier, Why
+
+# The task at hand goes before everything that was looked up.
+_ALWAYS = 2.0
+
+# Stores have their own, shorter patience with locks; this is for one that never answers.
+_PATIENCE = 30.0
+
+
+class Tiers(Protocol):
+    """The parts of a memory that are asked."""
+
+    scope: Scope
+    working: WorkingMemory
+    conversation: ConversationMemory
+    semantic: SemanticMemory
+    procedural: ProceduralMemory
+
+
+async def recalled(parts: Parts, tiers: Tiers, asked: Asked) -> Context:
+    """What matters for a question, from every tier that was asked for."""
+    found = await across(Recalling(parts, tiers, asked).sources())
+    return pack(asked.query, found.lines, asked.budget, left_out=found.left_out, warnings=found.warnings)
+
+
+class Recalling:
+    """One question on its way through the tiers."""
+
+    def __init__(self, parts: Parts, tiers: Tiers, asked: Asked) -> None:
+        self._parts = parts
+        self._tiers = tiers
+        self._asked = asked
+        self._meanings = Meanings(parts.embedding, asked.query)
+
+    def sources(self) -> list[Source]:
+        """The tiers that were asked for, in the order in which they are read."""
+        stores, slow = self._parts.stores, _PATIENCE + self._parts.settings.embed_timeout
+        lately = Lately(self._asked, self._tiers.scope, self._meanings)
+        every: dict[Tier, Source] = {
+            "working": Source(name="working", ask=self._working, patience=_PATIENCE, stored=False),
+            "conversation": Source(
+                name="conversation",
+                ask=lambda: lately.said(stores.log("conversation"), self._tiers.conversation.summary),
+                patience=slow,
+            ),
+            "episodic": Source(name="episodic", ask=lambda: lately.happened(stores.log("episodic")), patience=slow),
+            "semantic": Source(name="semantic", ask=self._semantic, patience=slow),
+            "procedural": Source(name="procedural", ask=self._procedural, patience=slow),
+        }
+        return [source for tier, source in every.items() if tier in self._asked.tiers]
+
+    async def _working(self) -> Found:
+        """The task at hand: always shown when there is one. It is of now, so a question about then leaves it out."""
+        state = self._tiers.working
+        text = state.get_context_string()
+        if not text or not self._asked.n or self._asked.as_of is not None:
+            return Found()
+        item = MemoryItem(
+            id=state.task_id,
+            content=text,
+            scope=self._tiers.scope,
+            created_at=self._asked.now,
+            tier="working",
+            importance=1.0,
+        )
+        hit = Hit(item, "working", 1.0, _ALWAYS, Why(reason="the task at hand"))
+        results = [value for value in state.results.values() if isinstance(value, str)]
+        begun = f"Task begun: {state.task}"  # as the episode of its beginning tells it
+        texts = (text, state.task, begun, state.current_goal, *state.subgoals, *state.scratchpad, *results)
+        says = tuple(one for one in texts if isinstance(one, str) and one)
+        return Found([Line(hit=hit, section=CURRENT, worth=_ALWAYS, lasts=LASTS["working"], says=says)])
+
+    async def _semantic(self) -> Found:
+        asked, search = self._asked, self._tiers.semantic.search
+        options: dict[str, Any] = {"min_relevance": asked.min_relevance, "as_of": asked.as_of, "where": asked.where}
+        warnings: list[str] = []
+        try:
+            await self._meanings.of_the_question()
+            hits = await search(asked.query, asked.n, **options)
+        except EmbedderFailed as error:
+            hits = await search(asked.query, asked.n, mode="text", **options)
+            warnings.append(f"semantic memory was searched by words alone: {error}")
+        return Found([_line(hit, KNOWLEDGE) for hit in hits], warnings=warnings)
+
+    async def _procedural(self) -> Found:
+        asked = self._asked
+        if asked.as_of is not None:
+            # How a version has worked is known as of now only, so nothing is said about it.
+            return Found([_line(one, PROCEDURES) for one in self._meant(await self._versions(asked.as_of))])
+        warnings: list[str] = []
+        try:
+            await self._meanings.of_the_question()
+            hits = await self._tiers.procedural.search(asked.query, asked.n, min_relevance=asked.min_relevance)
+        except EmbedderFailed as error:
+            hits = [hit for hit in await self._versions(asked.now, "text") if procedure_of(hit.item).current]
+            warnings.append(f"procedural memory was searched by words alone: {error}")
+        lines = [_line(one, PROCEDURES, measured(procedure_of(one.item))) for one in self._meant(hits)]
+        return Found(lines, warnings=warnings)
+
+    async def _versions(self, moment: datetime, mode: Mode = "hybrid") -> list[Hit]:
+        """The versions that were in use at a moment: each says when it began and ended."""
+        question = Question(
+            text=self._asked.query,
+            where=Where(self._tiers.procedural.space, live_at=moment, known_at=moment),
+            n=self._asked.n,
+            min_relevance=self._asked.min_relevance,
+            now=moment,
+            asked_at=self._asked.now,
+            mode=mode,
+        )
+        return await under_one_model(self._parts.embedding, lambda _: self._parts.procedures.search(question))
+
+    def _meant(self, hits: list[Hit]) -> list[Hit]:
+        return [hit for hit in hits if self._asked.means(hit.item)]
+
+
+def measured(procedure: Procedure) -> str:
+    """How a procedure has worked, in the words of its line."""
+    trials = procedure.success_rate.trials
+    if not trials:
+        return "not tried yet"
+    told = f"worked {procedure.outcomes.successes} of {trials} times"
+    return f"{told}, failing lately" if procedure.demoted else told
+
+
+def _line(hit: Hit, section: str, note: str = "") -> Line:
+    return Line(hit=hit, section=section, worth=hit.relevance, note=note, lasts=LASTS[hit.tier])

@@ -1,0 +1,298 @@
+"""The life of a task: begun, taken step by step, ended, and learned from whether it succeeded or failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from recollect.errors import BadInput, Conflict, NotFound
+from recollect.inference.summarise import extract
+from recollect.memory import lesson
+from recollect.memory.in_order import write_in_order
+from recollect.memory.parts import Parts
+from recollect.memory.tool_calls import result_text, tool_calls_of
+from recollect.stores.ops import Append, Model
+from recollect.tiers.conversation import ConversationMemory
+from recollect.tiers.entries import checked_content, fresh_id
+from recollect.tiers.episodic import Episode, EpisodicMemory, Kind, episode_of
+from recollect.tiers.one_model import under_one_model
+from recollect.tiers.patience import pause
+from recollect.tiers.procedural import ProceduralMemory
+from recollect.tiers.procedure import Procedure
+from recollect.tiers.procedure_input import checked_key, checked_success
+from recollect.tiers.working import WorkingMemory
+from recollect.values import MemoryItem, Scope, content_id
+
+_TRIES = 16
+_SHORT = 400
+_RESULTS_TOLD = 20
+_EXTRACT_TOKENS = 500
+
+# Of more than a session's episodes nothing is left to derive from.
+_MOST_EPISODES = 1000
+
+
+class Tiers(Protocol):
+    """The parts of a memory that a task passes through."""
+
+    scope: Scope
+    working: WorkingMemory
+    conversation: ConversationMemory
+    episodic: EpisodicMemory
+    procedural: ProceduralMemory
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A step that was taken: its number from 1, the episode that tells of it, and the procedure it was a trial of."""
+
+    number: int
+    success: bool
+    episode: Episode
+    procedure: Procedure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """How a task ended: `learned` is what is remembered of it, and `results` what working memory held."""
+
+    task: str
+    task_id: str
+    success: bool
+    outcome: str
+    steps: int
+    results: Mapping[str, Any]
+    episode: Episode
+    learned: MemoryItem
+
+
+@dataclass(slots=True)
+class _Running:
+    task: str
+    id: str
+    steps: int = 0
+    tried: deque[lesson.Tried] = field(default_factory=lambda: deque(maxlen=lesson.kept_steps()))
+    episodes: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_EPISODES))
+    # Each procedure that steps were trials of, and whether one of them failed.
+    procedures: dict[str, bool] = field(default_factory=dict)
+
+
+class TaskLife:
+    """The task of one memory object, one at a time; a memory made by `scoped` has a task of its own, or none.
+
+    The steps are in working memory and in the episodes. The dialogue gets two messages, what was asked and what came
+    of it, unless they were just said there: a model that is shown the conversation needs no list of tool calls.
+    """
+
+    def __init__(self, tiers: Tiers, parts: Parts) -> None:
+        self._tiers = tiers
+        self._parts = parts
+        self._running: _Running | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def start(self, task: str) -> str:
+        """Begin a task; the one that is under way, if any, is given up, and nothing is learned from it."""
+        async with self._one_at_a_time:
+            checked_content(task, self._longest)
+            new = _Running(task, fresh_id())
+            given_up = [] if self._running is None else [await self._given_up(self._running)]
+            begun = await self._tiers.episodic.drafted(
+                f"Task begun: {task}", kind="decision", metadata={"task": new.id}, id=f"{new.id}:begun"
+            )
+            asked = await self._unless_said("user", task, new, "asked")
+            await self._write(asked, [*given_up, begun])
+            new.episodes.append(begun.entry.id)
+            self._tiers.working.set_task(task)
+            self._running = new
+            return new.id
+
+    async def step(
+        self, thought: str | None, action: Any, result: Any, *, success: bool | None, procedure: str | None
+    ) -> StepRecord:
+        """Note a step; under a procedure it is also one trial of that procedure."""
+        async with self._one_at_a_time:
+            running = self._known()
+            worked = not isinstance(result, BaseException) if success is None else checked_success(success)
+            thought = checked_content("" if thought is None else thought, self._longest, may_be_empty=True)
+            done, name = self._action(action, running)
+            if not done.strip() and not thought.strip():
+                raise BadInput("a step needs a thought or an action; both are empty")
+            came = "" if result is None else result_text(result)
+            key = await self._procedure(procedure, name)
+            append = await self._step_episode(running, thought, done, came, worked, key)
+            await self._parts.stores.log("episodic").write(append)
+            running.steps += 1
+            running.episodes.append(append.entry.id)
+            shown = await asyncio.to_thread(extract, came, _EXTRACT_TOKENS) if came else ""
+            running.tried.append(
+                lesson.Tried(done or thought, None if worked else lesson.clipped(shown, _SHORT) or None)
+            )
+            await self._in_mind(running, thought, done, shown)
+            trial = None if key is None else await self._trial(running, key, worked, shown)
+            return StepRecord(running.steps, worked, episode_of(append.space, append.entry), trial)
+
+    async def end(self, success: bool, outcome: str) -> TaskOutcome:
+        """End the task and learn from it. When this fails the task goes on, and ending it again is safe."""
+        async with self._one_at_a_time:
+            running = self._known()
+            checked_success(success)
+            checked_content(outcome, self._longest)
+            working = self._tiers.working
+            results = dict(working.results)
+            append = await self._tiers.episodic.drafted(
+                f"Task '{running.task}' {'succeeded' if success else 'failed'}: {outcome}"[: self._longest],
+                kind="outcome",
+                metadata={
+                    "task": running.id,
+                    "success": success,
+                    "steps": running.steps,
+                    "results": {
+                        name: lesson.clipped(result_text(value), _SHORT)
+                        for name, value in list(results.items())[-_RESULTS_TOLD:]
+                    },
+                },
+                id=f"{running.id}:outcome",
+            )
+            answered = await self._unless_said("assistant", outcome, running, "answered")
+            learned = await self._learn(running, success, outcome, answered, append)
+            if not success:
+                # Its steps looked right and led nowhere; one that failed has been counted already.
+                for key in [key for key, failed in running.procedures.items() if not failed]:
+                    await self._trial(running, key, False, f"the task failed: {outcome}")
+            self._running = None
+            working.task, working.current_goal = "", ""
+            working.subgoals, working.results, working.scratchpad = [], {}, []
+            await self._tiers.conversation.settle()
+            return TaskOutcome(
+                running.task,
+                running.id,
+                success,
+                outcome,
+                running.steps,
+                results,
+                episode_of(append.space, append.entry),
+                learned,
+            )
+
+    @property
+    def _longest(self) -> int:
+        return self._parts.settings.max_content
+
+    def _known(self) -> _Running:
+        if self._running is None:
+            raise BadInput("no task is under way here; call start_task(task) first, on this same memory object")
+        return self._running
+
+    async def _given_up(self, running: _Running) -> Append:
+        return await self._tiers.episodic.drafted(
+            f"Task '{running.task}' was given up for another after {running.steps} steps."[: self._longest],
+            kind="outcome",
+            metadata={"task": running.id, "success": None, "steps": running.steps},
+            id=f"{running.id}:outcome",
+        )
+
+    async def _unless_said(self, role: Any, text: str, running: _Running, part: str) -> list[Append]:
+        """A message for the dialogue; none when the same was the last thing said there."""
+        last = await self._tiers.conversation.get_last_n(1)
+        if last and (last[0].role, last[0].content) == (role, text):
+            return []
+        return [self._tiers.conversation.drafted(role, text, metadata={"task": running.id}, id=f"{running.id}:{part}")]
+
+    async def _write(self, said: list[Append], happened: list[Append]) -> None:
+        stores = self._parts.stores
+        await write_in_order((stores.log("conversation"), said), (stores.log("episodic"), happened))
+        if said:
+            await self._tiers.conversation.settle()
+
+    def _action(self, action: Any, running: _Running) -> tuple[str, str]:
+        """What was done as text, and the name it goes by: an action is a text or a tool call."""
+        if action is None or isinstance(action, str):
+            text = checked_content(action or "", self._longest, may_be_empty=True)
+            return text, text.strip()
+        [call] = tool_calls_of([action], f"{running.id}_{running.steps + 1}", self._longest)
+        return str(call), call.name or ""
+
+    async def _procedure(self, asked: str | None, name: str) -> str | None:
+        """The key of the procedure that a step follows: the one it names, or one that is called like its action."""
+        if asked is not None:
+            if await self._tiers.procedural.get(asked) is None:
+                raise NotFound(f"there is no procedure {asked!r}; save it first, or leave `procedure` out")
+            return asked
+        try:
+            key = checked_key(name)
+        except BadInput:  # an action may say anything; this one is not a name
+            return None
+        known = await self._tiers.procedural.get(key)
+        return key if known is not None and known.current else None
+
+    async def _step_episode(
+        self, running: _Running, thought: str, done: str, came: str, worked: bool, key: str | None
+    ) -> Append:
+        number = running.steps + 1
+        kind: Kind = "error" if not worked else "tool_call" if done.strip() else "decision"
+        line = f"{done} → {came}" if done and came else done or came
+        return await self._tiers.episodic.drafted(
+            "\n".join(part for part in (thought, line) if part.strip()),
+            kind=kind,
+            metadata={
+                "task": running.id,
+                "step": number,
+                "success": worked,
+                **({"procedure": key} if key is not None else {}),
+            },
+            id=f"{running.id}:{number}",
+        )
+
+    async def _in_mind(self, running: _Running, thought: str, done: str, shown: str) -> None:
+        working = self._tiers.working
+        if thought.strip():
+            working.add_thought(thought)
+        if shown:
+            working.add_result(f"step_{running.steps}", shown)
+        line = f"{done} → {shown}" if done and shown else done or shown or thought
+        await working.add(f"Step {running.steps}: {line}")
+
+    async def _trial(self, running: _Running, key: str, success: bool, note: str) -> Procedure:
+        counted = await self._tiers.procedural.record_outcome(
+            key, success, note=None if success else lesson.clipped(note, _SHORT) or None
+        )
+        running.procedures[key] = running.procedures.get(key, False) or not success
+        return counted
+
+    async def _learn(
+        self, running: _Running, success: bool, outcome: str, answered: list[Append], append: Append
+    ) -> MemoryItem:
+        """The outcome and its lesson, in one batch where they live in one store; else the lesson comes last."""
+        stores, scope = self._parts.stores, self._tiers.scope
+        records, tried = stores.records("semantic"), list(running.tried)
+        text = lesson.told(running.task, success, outcome, tried, steps=running.steps)
+        item = MemoryItem(
+            id=content_id(scope.space("semantic"), text),
+            content=text,
+            scope=scope,
+            created_at=self._parts.clock(),
+            metadata=lesson.metadata(running.task, running.id, success, running.steps),
+            importance=lesson.importance(text, success),
+            source="agent",
+            trust=lesson.trust(tried),
+            derived_from=tuple(dict.fromkeys((*running.episodes, append.entry.id))),
+        )
+
+        async def learned(model: Model) -> None:
+            put = await lesson.drafted(records, self._parts.embedding, model, item)
+            await write_in_order(
+                (stores.log("conversation"), answered), (stores.log("episodic"), [append]), (records, [put])
+            )
+
+        for tries in range(_TRIES):
+            try:
+                await under_one_model(self._parts.embedding, learned)
+                break
+            except Conflict:  # somebody else is learning the very same
+                await pause(tries)
+        else:
+            raise Conflict("the lesson is being written by others all the time; nothing was stored, try again")
+        return (await records.get(scope.space("semantic"), item.id) or [item])[0]

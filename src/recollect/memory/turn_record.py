@@ -1,0 +1,135 @@
+"""A turn into conversation and episodes: what each of them keeps of it, checked whole before anything is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.errors import BadInput
+from recollect.inference.summarise import extract
+from recollect.memory.in_order import write_in_order
+from recollect.memory.tool_calls import ToolCall, tool_calls_of
+from recollect.stores.base import Log
+from recollect.stores.ops import Append
+from recollect.tiers.conversation import ConversationMemory
+from recollect.tiers.entries import checked_id, checked_metadata, fresh_id
+from recollect.tiers.episodic import Episode, EpisodicMemory, episode_of
+from recollect.tiers.messages import Message, message_of
+
+# Together with what is put behind it, an id stays within what a log takes.
+_LONGEST_ID = 200
+
+# A tool may say more than a message holds.
+_EXTRACT_TOKENS = 500
+
+# What we note beside the caller's own metadata, and what a model is shown as its own calls.
+_OURS = ("role", "turn", "tool", "failed", "tool_calls", "tool_call_id")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """What was kept of a turn. `id` is the caller's name for it, or the one it was given."""
+
+    id: str
+    messages: tuple[Message, ...]
+    episodes: tuple[Episode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What was said and done, checked."""
+
+    id: str
+    user: str | None
+    assistant: str | None
+    calls: tuple[ToolCall, ...]
+    metadata: Mapping[str, Any]
+
+
+def turn_of(user: Any, assistant: Any, tool_calls: Iterable[Any], metadata: Any, id: str | None, longest: int) -> Turn:
+    """The turn, or `BadInput` saying what cannot be kept of it."""
+    given = checked_metadata(metadata)
+    taken = [name for name in _OURS if name in given]
+    if taken:
+        raise BadInput(
+            f"metadata names {', '.join(map(repr, taken))}, which a turn says for itself; choose other names"
+        )
+    if len(str(given)) > longest:
+        raise BadInput(f"the metadata has more than {longest:,} characters; keep documents elsewhere and refer to them")
+    named = given.get("id") if id is None else id
+    turn = fresh_id() if named is None else checked_id(named)
+    if len(turn) > _LONGEST_ID:
+        raise BadInput(f"the id of a turn has at most {_LONGEST_ID} characters, not {len(turn)}")
+    calls = tool_calls_of(tool_calls, turn, longest)
+    if user is None and assistant is None and not calls:
+        raise BadInput("a turn needs something in it: give user, assistant or tool_calls")
+    return Turn(turn, user, assistant, tuple(calls), given)
+
+
+async def record(
+    turn: Turn, conversation: ConversationMemory, episodic: EpisodicMemory, logs: tuple[Log, Log], longest: int
+) -> TurnRecord:
+    """Write the turn, in one transaction where both live in one store; told again under its id it is the same turn.
+
+    With two stores the conversation is written first: it has the words whole, where an episode may be an extract of
+    them that expires. A crash between the two leaves what was said, and telling it again adds the episodes.
+    """
+    said = await asyncio.to_thread(_messages, turn, conversation, longest)
+    happened = await _episodes(turn, episodic)
+    await write_in_order((logs[0], said), (logs[1], happened))
+    await conversation.settle()
+    return TurnRecord(
+        turn.id,
+        tuple(message_of(entry) for entry in await logs[0].entries(said[0].space, *(one.entry.id for one in said))),
+        tuple(
+            episode_of(happened[0].space, entry)
+            for entry in await logs[1].entries(happened[0].space, *(one.entry.id for one in happened))
+        ),
+    )
+
+
+def _messages(turn: Turn, conversation: ConversationMemory, longest: int) -> list[Append]:
+    """As a chat model wants them: the call, its results, and what the assistant made of them.
+
+    While a result is still to come, nothing may follow the call: then the words were said along with it.
+    """
+    said: list[Append] = []
+
+    def say(role: Any, content: Any, part: str, **more: Any) -> None:
+        metadata = {**turn.metadata, "turn": turn.id, **more}
+        said.append(conversation.drafted(role, content, metadata=metadata, id=f"{turn.id}:{part}"))
+
+    made = [call for call in turn.calls if call.name is not None]
+    waiting = any(call.result is None for call in made)
+    if turn.user is not None:
+        say("user", turn.user, "user")
+    if made:
+        words = turn.assistant if waiting and turn.assistant is not None else ""
+        say("assistant", words, "call", tool_calls=[call.as_message() for call in made])
+    for place, call in enumerate(turn.calls):
+        if call.result is not None:
+            named = {} if call.name is None else {"name": call.name}
+            shown = call.result if len(call.result) <= longest else extract(call.result, _EXTRACT_TOKENS)
+            say("tool", shown, f"tool:{place}", tool_call_id=call.id, **named)
+    if turn.assistant is not None and not (made and waiting):
+        say("assistant", turn.assistant, "assistant")
+    return said
+
+
+async def _episodes(turn: Turn, episodic: EpisodicMemory) -> list[Append]:
+    told = {**turn.metadata, "turn": turn.id}
+    happened: list[Append] = []
+    if turn.user is not None:
+        happened.append(await episodic.drafted(turn.user, metadata={**told, "role": "user"}, id=f"{turn.id}:user"))
+    for place, call in enumerate(turn.calls):
+        about = {**told, "role": "tool", "tool": call.name or call.id, **({"failed": True} if call.failed else {})}
+        happened.append(
+            await episodic.drafted(str(call), kind="tool_call", metadata=about, id=f"{turn.id}:tool:{place}")
+        )
+    if turn.assistant is not None:
+        happened.append(
+            await episodic.drafted(turn.assistant, metadata={**told, "role": "assistant"}, id=f"{turn.id}:assistant")
+        )
+    return happened

@@ -1,0 +1,118 @@
+"""One question to many sources at once: their answers put together, without the sources that are down."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recollect.errors import EmbedderFailed, StoreClosed, StoreError
+from recollect.recall.lines import Line
+from recollect.values import LeftOut, MemoryItem
+
+_WORD = re.compile(r"\w+")
+
+# Two long texts that begin alike for so many characters, and are as long as each other, are taken for the same.
+_COMPARED = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a source has for a question, in the order in which it is to be read."""
+
+    lines: Sequence[Line] = ()
+    left_out: Sequence[LeftOut] = ()
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Somebody to ask: its name in a warning, the question itself, and how many seconds it may take."""
+
+    name: str
+    ask: Callable[[], Awaitable[Found]]
+    patience: float
+    stored: bool = True
+    """Whether it reads a store; what is in this process cannot be down."""
+
+
+async def across(sources: Sequence[Source]) -> Found:
+    """Ask all of them in parallel.
+
+    A source whose store or embedder is down, or that takes too long, is left out with a warning. When that is all of
+    them, their first error is raised; so is any other error, such as bad input. Cancelled, it cancels all.
+    """
+    answers = await together(*(_answer(source) for source in sources))
+    found = [answer for answer in answers if isinstance(answer, Found)]
+    lines = [line for one in found for line in one.lines]
+    failures = [answer for answer in answers if isinstance(answer, _Failure)]
+    if failures and not lines and len(failures) == sum(source.stored for source in sources):
+        raise failures[0].error
+    return Found(
+        each_once(lines),
+        [out for one in found for out in one.left_out],
+        [*(failure.warning for failure in failures), *(warning for one in found for warning in one.warnings)],
+    )
+
+
+async def together(*several: Coroutine[Any, Any, Any]) -> list[Any]:
+    """The answers of all, in their order; the first to fail ends the others, and its error is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in several]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def each_once(lines: Sequence[Line]) -> list[Line]:
+    """The lines without those that say what another one says, which become its `twins`.
+
+    Case, spaces and punctuation make no difference, and a fact stands for the episode that it was made from. The line
+    that lasts longest stays, among equals the one worth most, and then the later one.
+    """
+    by_text: dict[str, int] = {}
+    by_id: dict[str, int] = {}
+    twins: dict[int, list[MemoryItem]] = {}
+    for at in sorted(range(len(lines)), key=lambda at: (lines[at].lasts, lines[at].worth, at), reverse=True):
+        item = lines[at].hit.item
+        same = by_id.get(item.id, by_text.get(_key(item.content)))
+        if same is not None:
+            twins[same].append(item)
+            continue
+        twins[at] = []
+        by_id.update(dict.fromkeys((*item.derived_from, item.id), at))
+        for text in lines[at].texts:
+            by_text.setdefault(_key(text), at)
+    return [replace(lines[at], twins=tuple(twins[at])) if twins[at] else lines[at] for at in sorted(twins)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: Exception
+    warning: str
+
+
+async def _answer(source: Source) -> Found | _Failure:
+    try:
+        async with asyncio.timeout(source.patience):
+            return await source.ask()
+    except StoreClosed:
+        raise  # nothing is down: the caller closed it
+    except TimeoutError as error:
+        said = str(error) or f"no answer within {source.patience:g} s"
+        return _Failure(error, _warning(source, said))
+    except (StoreError, EmbedderFailed, OSError) as error:
+        return _Failure(error, _warning(source, str(error) or type(error).__name__))
+
+
+def _warning(source: Source, said: str) -> str:
+    return f"{source.name} memory could not be read: {said}; its part is missing"
+
+
+def _key(text: str) -> str:
+    """A text as far as it matters for being the same as another."""
+    words = " ".join(_WORD.findall(text[:_COMPARED].casefold())) or text[:_COMPARED].strip()
+    return words if len(text) <= _COMPARED else f"{words} {len(text)}"

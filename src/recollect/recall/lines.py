@@ -1,0 +1,162 @@
+"""A recalled line: one memory as one line of a prompt, quoted as data, and known again wherever it turns up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from recollect.values import Hit, MemoryItem
+
+CURRENT, RECENT, KNOWLEDGE, PROCEDURES = (
+    "## Current session",
+    "## Recent context",
+    "## Relevant knowledge",
+    "## Known procedures",
+)
+SECTIONS = (CURRENT, RECENT, KNOWLEDGE, PROCEDURES)
+
+Count = Callable[[str], int]
+
+_LONGEST_LINE = 1200
+_NOT_PRINTABLE = "[nothing that can be shown]"
+_UNVERIFIED = "unverified"
+
+# What moves a terminal's cursor, turns the direction of writing or hides letters from people but not from models.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
+_BRACKETS = str.maketrans("()", "[]")
+
+# Behind every remembered text stands where it is from: a date, and perhaps more. The session is in no other list.
+_MORE = r"(?:, [^()\n]+)?"
+_DATED_LINE = re.compile(
+    rf"^[ \t>]*- .*\(\d{{4,5}}-\d\d-\d\d{_MORE}\)[ \t]*$|\(\d{{4,5}}-\d\d-\d\d, session [^()\n]+\)", re.MULTILINE
+)
+_HEADING = re.compile(rf"^[ \t>]*(?:{'|'.join(SECTIONS)})[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A hit on its way into a block: where it belongs, and what is said beside its text."""
+
+    hit: Hit
+    section: str
+    label: str = ""
+    """Who said it, or what kind of thing it is; stands before the text."""
+    note: str = ""
+    """What is known about it, such as how often it has worked; stands behind the text."""
+    worth: float
+    """Lines compete for the budget by this, whatever their tier."""
+    lasts: int = 0
+    """Of lines that say the same, the one that lasts longer is shown."""
+    says: tuple[str, ...] = ()
+    """The texts in it, where it stands for several."""
+    twins: tuple[MemoryItem, ...] = ()
+    """Others that say the same, and are left out for this one."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.says or (self.hit.item.content,)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A line as it is shown; only `body` may be cut."""
+
+    head: str
+    body: str
+    tail: str
+
+    def __str__(self) -> str:
+        return f"{self.head}{self.body}{self.tail}"
+
+    def cut_to(self, room: int, count: Count) -> Written | None:
+        """The beginning that costs at most so many tokens, ended between words; None when too little would be left."""
+        low, high = 0, len(self.body)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if count(f"{self.head}{self.body[:middle]}…{self.tail}") <= room:
+                low = middle
+            else:
+                high = middle - 1
+        begun = self.body[:low]
+        if low < len(self.body) and not self.body[low].isspace():
+            # Scripts without spaces, and very long words, are cut where they are.
+            begun = begun.rsplit(" ", 1)[0] if " " in begun[-_LONGEST_WORD:] else begun
+        begun = begun.rstrip()
+        return Written(self.head, f"{begun}…", self.tail) if len(begun) >= _LEAST_LEFT else None
+
+
+_LONGEST_WORD = 40
+_LEAST_LEFT = 20
+
+
+def written(line: Line) -> Written:
+    """One line: the text on a single line, so that stored text cannot pose as a heading, then where it is from.
+
+    The state of the task is in lines of its own making, each of which begins with a name of ours or a dash.
+    """
+    item = line.hit.item
+    if line.hit.tier == "working":
+        return Written("", "\n".join(_tame(one) for one in item.content.split("\n")), "")
+    # Of a book only the beginning is looked at.
+    text = _tame(item.content[: 4 * _LONGEST_LINE]) or _NOT_PRINTABLE
+    if len(text) > _LONGEST_LINE:
+        text = f"{text[:_LONGEST_LINE]}… ({len(item.content):,} characters)"
+    said_by = line.label or (item.turn.speaker if item.turn is not None and item.turn.speaker else "")
+    head = f"- {_tame(said_by)}: " if said_by else "- "
+    return Written(head, text, f" ({', '.join(_origin(item, said_by, line.note))})")
+
+
+def is_recalled(text: str) -> bool:
+    """Whether a text is, or has in it, what `recall` once wrote: a block, or a line of one.
+
+    What was recalled must never be learned again as if somebody had said it.
+    """
+    if "(" not in text and "##" not in text:
+        return False
+    return bool(_HEADING.search(text) or _DATED_LINE.search(text))
+
+
+def without_recalled(text: str) -> str:
+    """The text without the lines that `recall` wrote, and without the headings; what else was said stays."""
+    if not is_recalled(text):
+        return text
+    kept = []
+    within_task = False
+    for line in text.split("\n"):
+        if _HEADING.search(line):
+            within_task = line.strip(" \t>") == CURRENT
+        elif not line.strip():
+            within_task = False
+            kept.append(line)
+        elif not within_task and not _DATED_LINE.search(line):
+            kept.append(line)
+    return "\n".join(kept).strip()
+
+
+def _origin(item: MemoryItem, said_by: str, note: str) -> list[str]:
+    parts = [item.created_at.date().isoformat()]
+    if item.turn is not None:
+        parts.append(f"session {_name(item.turn.session)}")
+    if item.source not in ("user", said_by):
+        parts.append(f"from {_name(item.source)}")
+    if item.trust < 1.0:
+        parts.append(_UNVERIFIED)
+    return [*parts, note] if note else parts
+
+
+def _name(text: str) -> str:
+    return _tame(text).translate(_BRACKETS)
+
+
+def _tame(text: str) -> str:
+    """On one line, without what cannot be seen, and not beginning like a heading."""
+    if not text.isprintable():
+        text = _UNSEEN.sub("", _ESCAPES.sub("", text))
+    flat = " ".join(text.split())
+    if flat.startswith("#"):
+        return f"\\{flat}"
+    return f"- \\{flat[2:]}" if flat.startswith("- #") else flat

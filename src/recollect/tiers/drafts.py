@@ -1,0 +1,188 @@
+"""Facts and turns on their way to being items: checked, given their place in a dialogue, and put into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from recollect.clock import Clock, aware
+from recollect.errors import BadInput
+from recollect.inference.offline import importance_of
+from recollect.settings import Settings
+from recollect.stores.admission import admitted
+from recollect.stores.base import Records
+from recollect.stores.ops import Put
+from recollect.tiers.facts import Fact
+from recollect.tiers.turns import Said, checked_position, said
+from recollect.values import NOTHING, MemoryItem, Scope, Space, Turn, content_id
+
+_WRITE_TOGETHER = 512
+
+# How many turns of an earlier attempt are recognised; a call with more of them should give positions.
+_LONGEST_TAIL = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A fact on its way to being an item."""
+
+    fact: Fact
+    item: MemoryItem
+    dialogue: Said
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is written together; `waits` when it has something in common with the batch before."""
+
+    drafts: list[Draft]
+    waits: bool
+
+
+class Drafts:
+    """Makes the drafts of one scope."""
+
+    def __init__(self, store: Records, *, scope: Scope, settings: Settings, clock: Clock) -> None:
+        self._store = store
+        self._scope = scope
+        self._settings = settings
+        self._clock = clock
+
+    @property
+    def space(self) -> Space:
+        return self._scope.space("semantic")
+
+    async def of(self, facts: list[Fact]) -> list[Draft]:
+        """A draft of each fact, in their order; bad input is refused before anything is read or written."""
+        return await self._place([self._draft(fact) for fact in facts])
+
+    def _draft(self, fact: Fact) -> Draft:
+        metadata = dict(fact.metadata or {})
+        session = self._scope.session if fact.session is None and fact.is_turn else fact.session
+        if fact.is_turn and session is None:
+            raise BadInput("a speaker or a position belongs to a session; say which, or open the memory with one")
+        dialogue = said(metadata, Said(session, checked_position(fact.position), fact.speaker, fact.at))
+        if len(fact.content) > self._settings.max_content:
+            raise BadInput(
+                f"the text has {len(fact.content):,} characters and max_content is {self._settings.max_content:,}; "
+                "split it, or raise the setting"
+            )
+        now = self._clock()
+        item = MemoryItem(
+            id=content_id(self.space, fact.content, *_identity(fact, None)),
+            content=fact.content,
+            scope=self._scope,
+            created_at=dialogue.at or now,
+            metadata=MappingProxyType(metadata) if metadata else NOTHING,
+            importance=importance_of(fact.content) if fact.importance is None else float(fact.importance),
+            valid_from=fact.valid_from and aware(fact.valid_from),
+            valid_to=fact.valid_to and aware(fact.valid_to),
+            source=fact.source or "user",
+            trust=float(fact.trusted),
+            key=fact.key,
+            pinned=bool(fact.pinned),
+            decayed_at=None if fact.importance is None else now,
+            learned_at=now if dialogue.at is not None and dialogue.at < now else None,
+        )
+        admitted(Put(item=item))  # now, and not when others of the same call have been written
+        return Draft(fact, item, dialogue)
+
+    async def _place(self, drafts: list[Draft]) -> list[Draft]:
+        """Give turns that came without a position the next ones of their session, in the order they came."""
+        known = await self._said_before(drafts)
+        last: dict[str, float] = {}
+        placed = []
+        for at, draft in enumerate(drafts):
+            session, position = draft.dialogue.session, draft.dialogue.position
+            if session is None:
+                placed.append(draft)
+                continue
+            if session not in last:
+                last[session] = await self._last_position(session)
+            if at in known:
+                placed.append(replace(draft, item=replace(draft.item, id=known[at].id, turn=known[at].turn)))
+                continue
+            if position is None:
+                position = last[session] + 1.0
+            last[session] = max(last[session], position)
+            turn = Turn(session, position, draft.dialogue.speaker)
+            id = content_id(self.space, draft.item.content, *_identity(draft.fact, turn))
+            placed.append(replace(draft, item=replace(draft.item, id=id, turn=turn)))
+        return placed
+
+    async def _said_before(self, drafts: list[Draft]) -> dict[int, MemoryItem]:
+        """Turns without a position that were stored by an earlier attempt at the same call.
+
+        The same words may be said twice, so words alone do not tell. But a call that is made again begins with what
+        the session ends with.
+        """
+        by_session: dict[str, list[int]] = {}
+        for at, draft in enumerate(drafts):
+            if draft.dialogue.session is not None and draft.dialogue.position is None:
+                by_session.setdefault(draft.dialogue.session, []).append(at)
+        known: dict[int, MemoryItem] = {}
+        for session, places in by_session.items():
+            tail = await self._store.last_turns(self.space, session, limit=min(len(places), _LONGEST_TAIL))
+            tail.reverse()
+            stored = [(item.content, item.turn.speaker if item.turn else None) for item in tail]
+            given = [(drafts[at].item.content, drafts[at].dialogue.speaker) for at in places[: len(tail)]]
+            overlap = next((k for k in range(len(tail), 0, -1) if stored[-k:] == given[:k]), 0)
+            known.update(zip(places, tail[len(tail) - overlap :], strict=False))
+        return known
+
+    async def _last_position(self, session: str) -> float:
+        last = await self._store.last_turns(self.space, session)
+        return last[0].turn.position if last and last[0].turn is not None else -1.0
+
+
+def batches(drafts: list[Draft]) -> Iterator[Batch]:
+    """Two values of one key are not written together, since the later one has to supersede the earlier."""
+    together: list[Draft] = []
+    named: set[str] = set()
+    before: set[str] = set()
+    for draft in drafts:
+        if len(together) == _WRITE_TOGETHER or (draft.fact.key is not None and f"key {draft.fact.key}" in named):
+            yield Batch(together, waits=not named.isdisjoint(before))
+            together, named, before = [], set(), named
+        together.append(draft)
+        named.add(draft.item.id)
+        if draft.fact.key is not None:
+            named.add(f"key {draft.fact.key}")
+    if together:
+        yield Batch(together, waits=not named.isdisjoint(before))
+
+
+def said_again(stored: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:
+    """What is stored, said again: it keeps its birthday, and what the caller says anew counts."""
+    return replace(
+        stored,
+        metadata=item.metadata or stored.metadata,
+        importance=stored.importance if fact.importance is None else item.importance,
+        source=stored.source if fact.source is None else item.source,
+        trust=stored.trust if fact.source is None and fact.trust is None else item.trust,
+        valid_from=item.valid_from or stored.valid_from,
+        valid_to=item.valid_to,
+        superseded_by=None,
+        pinned=stored.pinned if fact.pinned is None else item.pinned,
+        decayed_at=stored.decayed_at if fact.importance is None else item.decayed_at,
+    )
+
+
+def repeated(survivor: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:
+    """An item, when something is said again that was merged into it: its text, source and times are its own."""
+    return replace(
+        survivor,
+        metadata=MappingProxyType({**survivor.metadata, **item.metadata}) if item.metadata else survivor.metadata,
+        importance=survivor.importance if fact.importance is None else item.importance,
+        pinned=survivor.pinned if fact.pinned is None else item.pinned,
+        decayed_at=survivor.decayed_at if fact.importance is None else item.decayed_at,
+    )
+
+
+def _identity(fact: Fact, turn: Turn | None) -> list[str]:
+    """What makes the same words another item: a key, or another place in a dialogue."""
+    parts = [f"key={fact.key}"] if fact.key is not None else []
+    if turn is not None:
+        parts += [f"session={turn.session}", f"speaker={turn.speaker}", f"position={turn.position!r}"]
+    return parts

@@ -1,0 +1,384 @@
+"""One recall over all tiers: its sections, what it keeps silent about, its budget, and what it does without a tier."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from recollect import AgentMemory, BadInput, BadQuery, StoreError
+from recollect.recall.pack import is_recalled
+from recollect.testing import ManualClock
+from recollect.values import Context
+from recollect.words.tokens import count_tokens
+from tests.embedders import HashEmbedder
+from tests.flows.conftest import Opener
+
+OFF_TOPIC = (
+    "How do volcanoes erupt?",
+    "What is the capital of Mongolia?",
+    "Who painted the Mona Lisa?",
+    "How is cheese made?",
+    "When did the Roman Empire fall?",
+)
+
+
+async def furnish(memory: AgentMemory, clock: ManualClock) -> None:
+    """A working day: facts, a procedure that was tried, turns, a decision and an outcome."""
+    await memory.semantic.add_many(
+        {"content": fact}
+        for fact in (
+            "Ada prefers metric units in every report.",
+            "The invoice export times out above 10,000 rows.",
+            "Mina, Ada's daughter, started school in Lisbon.",
+        )
+    )
+    await memory.procedural.save("export.invoices", "Split the invoice export by month.", tags=["export"])
+    for success in (True, True, False):
+        await memory.procedural.record_outcome("export.invoices", success)
+    for user, assistant in (
+        ("The invoice export for Contoso fails.", "I will look at the logs."),
+        ("It says something about a timeout.", "The export failed with E1047 after 30 seconds."),
+        ("The client is angry, they waited two days.", "I drafted an apology."),
+    ):
+        clock.forward(timedelta(minutes=1))
+        await memory.record_turn(user, assistant)
+    clock.forward(timedelta(minutes=1))
+    await memory.episodic.store("Retry with batches of 1,000 rows.", kind="decision")
+    clock.forward(timedelta(minutes=1))
+
+
+def contents(context: Context, tier: str) -> list[str]:
+    return [hit.item.content for hit in context.hits if hit.tier == tier]
+
+
+@pytest.fixture
+async def day(opener: Opener, clock: ManualClock) -> AgentMemory:
+    memory = await opener(user="ada", session="s-3")
+    await furnish(memory, clock)
+    return memory
+
+
+@pytest.fixture
+async def real_day(opener: Opener, clock: ManualClock, minilm) -> AgentMemory:
+    memory = await opener(user="ada", session="s-3", embedder=minilm)
+    await furnish(memory, clock)
+    return memory
+
+
+class TestSections:
+    async def test_every_tier_has_its_section_in_its_place(self, day: AgentMemory):
+        day.working.set_task("Get the invoice export of Contoso through")
+        context = await day.recall("invoice export")
+        assert [line for line in str(context).splitlines() if line.startswith("#")] == [
+            "## Current session",
+            "## Recent context",
+            "## Relevant knowledge",
+            "## Known procedures",
+        ]
+        assert context.sections["Current session"] == ("Task: Get the invoice export of Contoso through",)
+        assert "- user: The invoice export for Contoso fails. (2026-01-01, session s-3)" in str(context)
+        assert "- The invoice export times out above 10,000 rows. (2026-01-01)" in str(context)
+        assert "worked 2 of 3 times)" in context.sections["Known procedures"][0]
+        assert {hit.tier for hit in context.hits} == {"working", "episodic", "semantic", "procedural"}
+
+    async def test_episodes_are_told_newest_last(self, day: AgentMemory):
+        assert contents(await day.recall("Where were we?"), "episodic") == [
+            "It says something about a timeout.",
+            "The export failed with E1047 after 30 seconds.",
+            "The client is angry, they waited two days.",
+            "I drafted an apology.",
+            "Retry with batches of 1,000 rows.",
+        ]
+
+    async def test_the_hits_are_items_of_their_tiers(self, day: AgentMemory):
+        context = await day.recall("Where were we?", tiers=["episodic"])
+        newest = context.hits[-1]
+        stored = (await day.episodic.get_recent(1))[0]
+        assert (newest.item.id, newest.item.tier, newest.tier) == (stored.id, "episodic", "episodic")
+        assert (newest.item.created_at, newest.item.importance) == (stored.at, stored.importance)
+        assert newest.item.turn is not None
+        assert newest.item.turn.session == "s-3"
+        assert "newest of its session" in str(newest.why)
+        assert "newest of its session" in context.explain()
+
+    async def test_the_summary_of_a_long_conversation_and_older_messages_are_found(self, memory: AgentMemory):
+        talk = memory.scoped(session="long").conversation
+        await talk.add_message("user", "The cello of my grandmother is in the attic.")
+        for number in range(40):
+            await talk.add_message("user", f"Plain remark number {number} about the weather in March.")
+        context = await memory.scoped(session="long").recall("cello grandmother attic")
+        assert "cello of my grandmother is in the attic" in " ".join(context.sections["Current session"])
+        assert await talk.summary()
+        leaning = await memory.scoped(session="long").recall("Where were we?")
+        assert "- earlier in this session: " in str(leaning)
+
+    async def test_instructions_are_not_recalled(self, memory: AgentMemory):
+        await memory.conversation.add_message("system", "Speak of the cello in verse.")
+        assert not await memory.recall("cello verse")
+
+    async def test_others_see_none_of_it(self, day: AgentMemory):
+        day.working.set_task("Get it through")
+        for other in (day.scoped(user="bob"), day.scoped(tenant="else")):
+            assert not await other.recall("Where were we with the invoice export?", tiers=["episodic", "conversation"])
+            assert not contents(await other.recall("invoice export"), "semantic")
+            assert not contents(await other.recall("invoice export"), "working")
+
+
+class TestWhatIsRelevant:
+    async def test_a_question_about_something_else_gets_nothing(self, real_day: AgentMemory):
+        for question in OFF_TOPIC:
+            context = await real_day.recall(question)
+            assert not context, f"{question} was answered with {context}"
+            assert (str(context), context.tokens, context.hits) == ("", 0, ())
+
+    async def test_episodes_are_found_by_their_words(self, real_day: AgentMemory):
+        context = await real_day.recall("E1047 export")
+        assert "The export failed with E1047 after 30 seconds." in contents(context, "episodic")
+        assert "e1047" in str(context.explain())
+
+    async def test_episodes_are_found_by_their_meaning(self, real_day: AgentMemory):
+        context = await real_day.recall("Did the customer complain?")
+        assert contents(context, "episodic") == ["The client is angry, they waited two days."]
+
+    async def test_episodes_are_found_by_recency_when_a_question_leans_on_the_session(self, real_day: AgentMemory):
+        for question in ("Where were we?", "What have we tried so far?", "continue"):
+            told = contents(await real_day.recall(question), "episodic")
+            assert told[-1] == "Retry with batches of 1,000 rows."
+            assert len(told) == 5
+
+    async def test_the_task_at_hand_is_shown_whatever_is_asked(self, real_day: AgentMemory):
+        real_day.working.set_task("Get the export through")
+        context = await real_day.recall(OFF_TOPIC[0])
+        assert str(context) == "## Current session\nTask: Get the export through"
+        assert [hit.tier for hit in context.hits] == ["working"]
+
+    async def test_other_sessions_are_searched_by_words(self, day: AgentMemory):
+        context = await day.scoped(session="s-4").recall("E1047 export")
+        assert "session s-3" in str(context)
+        assert contents(context, "episodic") == ["The export failed with E1047 after 30 seconds."]
+
+    async def test_last_time_was_in_another_session_when_this_one_has_only_begun(
+        self, day: AgentMemory, clock: ManualClock
+    ):
+        fresh = day.scoped(session="s-4")
+        assert contents(await fresh.recall("Where were we last time?"), "episodic")[-1] == (
+            "Retry with batches of 1,000 rows."
+        )
+        await fresh.episodic.store("A new day began.")
+        assert contents(await fresh.recall("Where were we last time?"), "episodic") == ["A new day began."]
+
+    async def test_a_higher_threshold_leaves_more_out(self, day: AgentMemory):
+        every = await day.recall("invoice export", min_relevance=0.0)
+        some = await day.recall("invoice export", min_relevance=0.85)
+        assert 0 < len(some) < len(every)
+        assert all(hit.relevance >= 0.85 for hit in some)
+
+    async def test_another_question_costs_the_embedder_nothing_but_the_question(
+        self, opener: Opener, clock: ManualClock
+    ):
+        embedder = HashEmbedder()
+        memory = await opener(user="ada", session="s-3", embedder=embedder)
+        await furnish(memory, clock)
+        for number in range(40):
+            await memory.record_turn(f"Remark number {number} about the weather in the mountains of Norway.")
+        assert await memory.conversation.summary()
+        await memory.recall("Where were we with the invoice export?")
+        embedder.seen.clear()
+        await memory.recall("Where were we with the weather of Norway?")
+        assert embedder.seen == ["Where were we with the weather of Norway?"]
+
+
+class TestBounds:
+    async def test_n_is_for_each_tier(self, day: AgentMemory):
+        context = await day.recall("Where were we with the invoice export?", 2, min_relevance=0.0)
+        for tier in ("episodic", "semantic"):
+            assert len(contents(context, tier)) == 2
+        best = await day.recall("E1047 export", 1, tiers=["episodic"], min_relevance=0.0)
+        assert contents(best, "episodic") == ["The export failed with E1047 after 30 seconds."]
+        assert not await day.recall("Where were we?", 0)
+
+    async def test_only_the_tiers_asked_for_are_asked(self, day: AgentMemory):
+        day.working.set_task("Get the invoice export through")
+        for tier in ("working", "episodic", "conversation", "semantic", "procedural"):
+            context = await day.recall("invoice export", tiers=[tier])
+            assert {hit.tier for hit in context.hits} == {tier}
+        assert not await day.recall("invoice export", tiers=[])
+
+    @pytest.mark.parametrize("budget", [*range(1, 60, 7), 80, 120, 200, 10_000])
+    async def test_a_budget_is_kept_to_the_token(self, day: AgentMemory, budget: int):
+        day.working.set_task("Get the invoice export of Contoso through")
+        context = await day.recall("Where were we with the invoice export?", budget=budget)
+        assert context.tokens == count_tokens(str(context))
+        assert context.tokens <= budget
+        full = await day.recall("Where were we with the invoice export?")
+        assert len(context.hits) + len(context.left_out) == len(full.hits) + len(full.left_out)
+        if budget >= 22:
+            assert context.hits[0].tier == "working"
+
+    @pytest.mark.parametrize("budget", [0, -1, True, 1.5, "9"])
+    async def test_a_budget_that_cannot_be_meant_names_the_limit(self, memory: AgentMemory, budget: object):
+        with pytest.raises(BadInput, match="budget is a whole number of tokens from 1"):
+            await memory.recall("cello", budget=budget)  # type: ignore[arg-type]
+
+    async def test_bad_input_is_refused_whichever_tiers_are_asked(self, memory: AgentMemory):
+        for options in ({"min_relevance": 2}, {"where": "x"}, {"as_of": "now"}):
+            with pytest.raises(BadInput):
+                await memory.recall("cello", tiers=["episodic"], **options)
+        with pytest.raises(BadQuery):
+            await memory.recall("cello", -1, tiers=["working"])
+        with pytest.raises(BadInput, match="episodic"):
+            await memory.recall("cello", tiers=["episodes"])
+
+    async def test_a_filter_holds_for_every_tier(self, memory: AgentMemory):
+        await memory.remember("cello in the attic", metadata={"room": "attic"})
+        await memory.episodic.store("cello was tuned", metadata={"room": "attic"})
+        await memory.episodic.store("cello was sold", metadata={"room": "shop"})
+        await memory.procedural.save("cello.tune", "Turn the pegs of the cello.")
+        context = await memory.recall("cello", where={"room": "attic"}, min_relevance=0.0)
+        assert {hit.item.content for hit in context.hits} == {"cello in the attic", "cello was tuned"}
+
+
+class TestEachTextOnce:
+    async def test_a_turn_is_shown_once_although_two_tiers_keep_it(self, day: AgentMemory):
+        context = await day.recall("Why does the invoice export for Contoso fail?")
+        assert str(context).count("The invoice export for Contoso fails.") == 1
+        out = [one for one in context.left_out if one.item.tier == "conversation"]
+        assert "already shown in Recent context" in {one.reason for one in out}
+
+    async def test_a_fact_is_shown_and_not_the_episode_with_the_same_words(self, day: AgentMemory):
+        await day.remember("THE INVOICE EXPORT for Contoso fails")
+        context = await day.recall("Why does the invoice export for Contoso fail?")
+        assert str(context).casefold().count("the invoice export for contoso fails") == 1
+        assert "THE INVOICE EXPORT for Contoso fails" in contents(context, "semantic")
+
+    async def test_what_was_learned_from_a_task_stands_for_its_episodes(self, memory: AgentMemory):
+        await memory.start_task("Tune the cello")
+        await memory.record_step("The pegs slip.", "chalk the cello pegs", "the cello holds its tune")
+        await memory.end_task(True, "The cello is in tune.")
+        context = await memory.recall("How was the cello tuned?", min_relevance=0.2)
+        assert contents(context, "semantic")
+        assert contents(context, "episodic") == []
+        assert {"already shown in Relevant knowledge"} == {
+            one.reason for one in context.left_out if one.item.tier == "episodic"
+        }
+
+    async def test_the_task_is_not_told_a_second_time_as_an_episode(self, memory: AgentMemory):
+        await memory.start_task("Tune the cello")
+        context = await memory.recall("What are we doing with the cello?")
+        assert str(context).count("Tune the cello") == 1
+
+    async def test_what_was_recalled_is_not_recalled_again(self, day: AgentMemory):
+        block = str(await day.recall("Why does the invoice export fail?"))
+        assert is_recalled(block)
+        await day.record_turn(f"{block}\n\nPlease answer about the invoice export.", "Yes.")
+        await day.conversation.add_message("user", block)
+        context = await day.recall("Where were we with the invoice export?", 20)
+        assert "- user: Please answer about the invoice export. (" in str(context)
+        assert str(context).count("The invoice export for Contoso fails.") == 1
+        assert all("## " not in line for lines in context.sections.values() for line in lines)
+
+
+class TestAsOf:
+    async def test_only_what_was_known_then_is_told(self, memory: AgentMemory, clock: ManualClock):
+        here = memory.scoped(session="s-1")
+        await here.procedural.save("cello.tune", "Turn the cello pegs by ear.")
+        await here.record_turn("The cello is out of tune.")
+        await here.remember("The cello is in the attic.", key="cello.place")
+        clock.forward(timedelta(hours=1))
+        then = clock()
+        clock.forward(timedelta(hours=1))
+        await here.procedural.save("cello.tune", "Use the cello tuner.")
+        await here.record_turn("The cello was sold.")
+        await here.remember("The cello is in the shop.", key="cello.place")
+        here.working.set_task("Find another cello")
+        context = await here.recall("What happened to our cello?", as_of=then, min_relevance=0.3)
+        assert contents(context, "episodic") == ["The cello is out of tune."]
+        assert contents(context, "semantic") == ["The cello is in the attic."]
+        assert ["by ear" in one for one in contents(context, "procedural")] == [True]
+        assert contents(context, "working") == []
+        assert "sold" not in str(context)
+        now = str(await here.recall("What happened to our cello?", min_relevance=0.3))
+        assert all(word in now for word in ("sold", "shop", "tuner", "Find another cello"))
+
+
+class TestWithoutATier:
+    @pytest.fixture
+    async def two_files(self, opener: Opener, tmp_path: Path, clock: ManualClock) -> AgentMemory:
+        """Just opened, so that nothing of the files has been read yet."""
+        places = {"default": str(tmp_path / "agent.db"), "episodic": str(tmp_path / "episodes.db")}
+        memory = await opener(store=places, user="ada", session="s-3")
+        await furnish(memory, clock)
+        await memory.close()
+        return await opener(store=places, user="ada", session="s-3")
+
+    async def test_a_damaged_store_is_left_out_with_a_warning(self, two_files: AgentMemory, tmp_path: Path):
+        damage(tmp_path / "episodes.db")
+        context = await two_files.recall("invoice export")
+        for tier in ("semantic", "procedural", "conversation"):
+            assert contents(context, tier), tier
+        assert contents(context, "episodic") == []
+        assert len(context.warnings) == 1
+        assert context.warnings[0].startswith("episodic memory could not be read: ")
+        assert context.warnings[0].endswith("; its part is missing")
+        assert context.warnings[0] in context.explain()
+
+    async def test_a_store_that_was_taken_away_is_left_out_too(self, two_files: AgentMemory, tmp_path: Path):
+        take_away(tmp_path / "episodes.db")
+        context = await two_files.recall("invoice export")
+        assert contents(context, "semantic")
+        assert "episodic memory could not be read" in context.warnings[0]
+
+    async def test_bad_input_is_still_an_error(self, two_files: AgentMemory, tmp_path: Path):
+        damage(tmp_path / "episodes.db")
+        with pytest.raises(BadQuery):
+            await two_files.recall("invoice", where={"nowhere": 1})
+
+    async def test_when_every_store_is_damaged_it_says_so(self, two_files: AgentMemory, tmp_path: Path):
+        damage(tmp_path / "episodes.db")
+        damage(tmp_path / "agent.db")
+        with pytest.raises(StoreError):
+            await two_files.recall("invoice export")
+        two_files.working.set_task("Get the export through")
+        context = await two_files.recall("invoice export")
+        assert contents(context, "working")
+        assert len(context.warnings) == 4
+
+    async def test_words_are_enough_while_the_embedder_is_down(self, opener: Opener, clock: ManualClock):
+        embedder = Stopping()
+        memory = await opener(user="ada", session="s-3", embedder=embedder)
+        await furnish(memory, clock)
+        embedder.down = True
+        context = await memory.recall("invoice export")
+        assert contents(context, "semantic")
+        assert contents(context, "episodic")
+        assert embedder.asked_in_vain == 1
+        assert contents(context, "procedural")
+        for tier in ("semantic", "procedural"):
+            assert any(f"{tier} memory was searched by words alone" in warning for warning in context.warnings)
+
+
+class Stopping(HashEmbedder):
+    """Works until it is told not to, and counts who asks it then."""
+
+    down = False
+    asked_in_vain = 0
+
+    def embed_batch(self, texts):
+        if self.down:
+            self.asked_in_vain += 1
+            raise RuntimeError("no answer")
+        return super().embed_batch(texts)
+
+
+def damage(path: Path) -> None:
+    """Write over the file and its log, as a failing disk would."""
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        if file.exists():
+            file.write_bytes(b"\xaa" * max(file.stat().st_size, 8192))
+
+
+def take_away(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()

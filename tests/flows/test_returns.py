@@ -1,0 +1,131 @@
+"""Somebody comes back, after three days or in session 47, to processes that have never met them, and is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MONDAY = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class House:
+    """One store file, and visits to it: each is a process that ends before the next begins."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+
+    def visit(self, time: datetime, user: str, session: str, *commands: list[Any]) -> list[Any]:
+        program = Path(__file__).with_name("visit.py")
+        ran = subprocess.run(
+            [sys.executable, str(program), str(self._store), time.isoformat(), user, session],
+            input=json.dumps(commands), capture_output=True, text=True, timeout=240, cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        )  # fmt: skip
+        killed = any(command[0] == "killed" for command in commands)
+        assert (ran.returncode == 0) != killed, ran.stderr
+        answers: list[Any] = json.loads(ran.stdout)
+        return answers
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path / "agent.db")
+
+
+ON_MONDAY = [
+    ["say", "Hi there, how are you?", "Fine, thanks. What can I do?"],
+    ["say", "I'm allergic to peanuts, so no satay for the team lunch.", "Noted, no satay."],
+    ["say", "I prefer metric units in every report.", "Metric it is."],
+    ["say", "Please remember that the staging database listens on port 6432.", "I will."],
+    ["say", "What time is it in Lisbon?", "Nine o'clock."],
+    ["fail", "Export the invoices of 2025", "export all rows at once", "timed out", "It times out above 10,000 rows."],
+]
+ON_THURSDAY = [
+    ["ask", "Which units should the distances in the report have?"],
+    ["ask", "May I order food with peanuts for lunch?"],
+    ["ask", "On which port is the staging database?"],
+    ["ask", "How should the invoices be exported?"],
+    ["ask", "What is the capital of Mongolia?"],
+]
+
+
+def check(answers: list[Any]) -> None:
+    units, food, port, invoices, mongolia = answers
+    assert any("metric units" in known for known in units["known"])
+    assert any("allergic to peanuts" in known for known in food["known"])
+    assert any("6432" in known for known in port["known"])
+    assert any("times out above 10,000 rows" in known for known in invoices["known"])  # the failure was learned
+    assert mongolia["known"] == []
+    everything = "\n".join(answer["text"] for answer in answers)
+    assert "metric units" in units["text"]
+    assert "2026-03-02" in everything  # when it was said
+    assert not any("how are you" in known for answer in answers for known in answer["known"])
+
+
+def test_who_returns_after_three_days_is_known(house: House):
+    house.visit(MONDAY, "ada", "monday", *ON_MONDAY)
+    [counts] = house.visit(MONDAY + timedelta(hours=12), "ada", "night", ["tidy"])
+    assert counts["promoted"] >= 3
+    thursday = MONDAY + timedelta(days=3)
+    _, left, *answers = house.visit(thursday, "ada", "thursday", ["tidy"], ["episodes"], *ON_THURSDAY)
+    assert left == 0  # the day of the episodes is long over: what is known, was promoted
+    check(answers)
+
+
+def test_also_when_nobody_tidied_up_meanwhile(house: House):
+    """The process was killed on Monday, and what happened has expired; what was said is still in the conversation."""
+    house.visit(MONDAY, "ada", "monday", *ON_MONDAY, ["killed"])
+    thursday = MONDAY + timedelta(days=3)
+    left, counts, *answers = house.visit(thursday, "ada", "thursday", ["episodes"], ["tidy"], *ON_THURSDAY)
+    assert left == 0
+    assert counts["promoted"] >= 3
+    check(answers)
+
+
+def test_a_stranger_learns_nothing_of_it(house: House):
+    house.visit(MONDAY, "ada", "monday", *ON_MONDAY, ["tidy"])
+    answers = house.visit(MONDAY + timedelta(days=3), "bob", "monday", ["tidy"], *ON_THURSDAY)[1:]
+    assert [answer["text"] for answer in answers] == [""] * len(ON_THURSDAY)
+
+
+CHATTER = [
+    ("The build of project {n} is green again.", "Good to hear."),
+    ("How many commits are in release {n}?", "About {n}."),
+    ("Let's look at ticket {n} next.", "Ticket {n} is about the login page."),
+    ("The meeting about topic {n} was moved to room {n}.", "I'll tell the others."),
+]
+
+
+def test_a_preference_of_session_1_is_used_in_session_47(house: House):
+    house.visit(
+        MONDAY, "ada", "session-1",
+        ["say", "I prefer metric units in every report.", "Metric it is."],
+        ["say", "My name is Ada and I work as a surveyor in Porto.", "Nice to meet you, Ada."],
+        ["tidy"],
+    )  # fmt: skip
+    house.visit(MONDAY, "bob", "session-1", ["say", "I prefer imperial units in every report.", "Fine."], ["tidy"])
+    # A session a day, in processes of a few sessions each, looked after every night.
+    for first in range(2, 47, 15):
+        days: list[list[Any]] = []
+        for n in range(first, min(first + 15, 47)):
+            days += [["session", f"session-{n}"]]
+            days += [["say", user.format(n=n), assistant.format(n=n)] for user, assistant in CHATTER]
+            days += [["tidy"], ["wait", 24]]
+        house.visit(MONDAY + timedelta(days=first - 1), "ada", "session-0", *days)
+    _, units, who = house.visit(
+        MONDAY + timedelta(days=46), "ada", "session-47",
+        ["tidy"],
+        ["ask", "Which units should the distances in the report have?"],
+        ["ask", "What is my job, and where do I work?"],
+    )  # fmt: skip
+    assert any("metric units" in known for known in units["known"])
+    assert not any("imperial" in known for known in units["known"])
+    assert any("surveyor in Porto" in known for known in who["known"])
