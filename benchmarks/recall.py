@@ -43,7 +43,6 @@ _PROCEDURES = 100
 _BUDGET = 1000
 _WARM = 3
 _AIM = 5.0
-_PAUSE = 0.01
 Figures = dict[str, Any]
 Stage = Callable[[int], Awaitable[object]]
 
@@ -84,10 +83,10 @@ class Scene:
         self._found: dict[int, Found] = {}
 
     async def end_to_end(self, question: int) -> None:
-        await self._with_model.recall(self.about.questions[question], budget=_BUDGET, min_relevance=0.0)
+        await self._with_model.recall(self.about.questions[question], budget=_BUDGET)
 
     async def all_but_the_model(self, question: int) -> None:
-        await self._memory.recall(self.about.questions[question], budget=_BUDGET, min_relevance=0.0)
+        await self._memory.recall(self.about.questions[question], budget=_BUDGET)
 
     async def search(self, question: int) -> None:
         await self._memory.semantic.search(self.about.questions[question], min_relevance=0.0)
@@ -200,8 +199,6 @@ class Bench:
             for name, stage in _stages(scene, embedding).items():
                 if name == "pack":
                     await scene.prepare(question)
-                # The model's threads keep a processor busy for a moment after they are done.
-                await asyncio.sleep(_PAUSE)
                 began = time.perf_counter()
                 await stage(question)
                 seconds.setdefault(name, []).append(time.perf_counter() - began)

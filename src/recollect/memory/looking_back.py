@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +29,7 @@ then what happened and what was said."""
 
 # The newest so many of a log are looked at: for older ones each tier has a search of its own.
 _EPISODES = 24
-_MESSAGES = 40
+_MESSAGES = 24
 _OF_ANOTHER_SESSION = 20
 _OTHER_SESSIONS = 16
 
@@ -192,8 +191,7 @@ class Lately:
         others = [space for space in await log.logs(here) if space != here]
         if not others:
             return {}
-        # Names of sessions are dates or numbers more often than not: the last by name are probably the newest.
-        others = sorted(others, key=lambda space: _natural(space.session))[-_OTHER_SESSIONS:]
+        others = others[-_OTHER_SESSIONS:]
         read = await together(*(self._read(log, space, _OF_ANOTHER_SESSION) for space in others))
         return {space: entries for space, entries in zip(others, read, strict=True) if entries}
 
@@ -279,8 +277,3 @@ def _kind_of(episode: Told) -> str:
 def _reach(summary: Entry) -> int:
     """Up to which message a summary goes: up to its own place, if it does not say."""
     return int(summary.metadata.get("covers", summary.seq))
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """A name in an order in which s-9 comes before s-10."""
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d+)", name) if part]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,23 +106,23 @@ class Phrasing:
 
     def __init__(self, plan: Plan, weights: Column) -> None:
         rows = {term: row for row, term in enumerate(plan.terms)}
-        self._pairs = {(a, b): (rows[a], rows[b]) for a, b in plan.pairs}
-        self._worth = {(a, b): float(min(weights[rows[a]], weights[rows[b]])) for a, b in plan.pairs}
+        self._pairs = [(rows[a], rows[b]) for a, b in plan.pairs]
+        self._worth = {f" {a} {b} ": float(min(weights[rows[a]], weights[rows[b]])) for a, b in plan.pairs}
         self._mass = float(weights.sum())
 
     def possible(self, has: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Who has both words of a pair at all, from which terms each candidate has: only they need a look."""
         possible = np.zeros(has.shape[1], np.bool_)
-        for a, b in self._pairs.values():
+        for a, b in self._pairs:
             possible |= has[a] & has[b]
         return possible
 
-    def share(self, terms: Sequence[str]) -> float:
+    def share(self, terms: str) -> float:
         """The weight of the pairs that are neighbours in an item's terms too, from 0 to 1."""
         if self._mass <= 0.0:
             return 0.0
-        present = set(pairwise(terms))
-        return sum(worth for pair, worth in self._worth.items() if pair in present) / self._mass
+        within = f" {terms} "
+        return sum(worth for pair, worth in self._worth.items() if pair in within) / self._mass
 
 
 def _near_times(evidence: Evidence, plan: Plan) -> Column:

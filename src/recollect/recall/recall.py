@@ -10,6 +10,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.clock import from_micros
 from recollect.inference.base import Embedding
 from recollect.recall.calibrate import DEFAULT, Calibration, calibrated, relevance
 from recollect.recall.fuse import Phrasing, Scored, add_phrases, fuse
@@ -17,11 +18,11 @@ from recollect.recall.plan import Plan, plan
 from recollect.recall.rank import Order, nudge
 from recollect.settings import Settings
 from recollect.stores.base import Records
-from recollect.stores.evidence import Ask, Evidence, Lookup
+from recollect.stores.evidence import Ask, Brief, Evidence, Lookup
 from recollect.stores.ops import Model, Touch
 from recollect.stores.question import Question
 from recollect.values import Hit, Space, Why
-from recollect.words import analyse
+from recollect.words import date_terms
 
 # Phrases are looked for in the texts of the best so many: enough to settle the first ten.
 _LOOKED_AT = 50
@@ -132,9 +133,10 @@ class Judge:
         best = ranked[worth[ranked] >= self.question.min_relevance][:_LOOKED_AT]
         phrasing = Phrasing(self.asked, evidence.weights)
         likely = best[phrasing.possible(evidence.parts[:, best] > 0.0)].tolist()
-        texts = lookup.texts([evidence.briefs[at].id for at in likely]) if likely else {}
+        terms = lookup.terms([evidence.briefs[at].id for at in likely]) if likely else {}
         for at in likely:
-            phrases[at] = phrasing.share(analyse(texts[evidence.briefs[at].id]))
+            brief = evidence.briefs[at]
+            phrases[at] = phrasing.share(terms[brief.id] if brief.session is None else _said(terms[brief.id], brief))
         return phrases
 
     def _reasons(self, best: list[int], evidence: Evidence, scored: Scored) -> Iterator[Why]:
@@ -148,3 +150,8 @@ class Judge:
                 matched=tuple(compress(self.asked.terms, has)),
                 parts={name: part for name, part in zip(scored.shares, parts, strict=True) if part},
             )
+
+
+def _said(terms: str, brief: Brief) -> str:
+    """What was said in a turn, without the day it was said on, which stands behind it to be found by."""
+    return terms.removesuffix(" ".join(date_terms(from_micros(brief.created_at))))

@@ -181,14 +181,11 @@ class Log(Store, Protocol):
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         """The spaces of the same tenant, tier, user and agent that hold entries, whatever their session.
 
-        With `hidden`, also those that hold nothing but expired ones.
+        By the time of their last entry, newest last. With `hidden`, also those that hold nothing but expired ones.
         """
 
     async def owners(self, tenant: str) -> list[Space]:
         """Whose logs a tenant holds, hidden entries included: a space of each tier, user and agent, without session."""
-
-    async def expire(self, before: datetime, *, limit: int = 1000) -> int:
-        """Physically drop up to `limit` entries that expired before a moment; how many were dropped."""
 
 
 @runtime_checkable

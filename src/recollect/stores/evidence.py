@@ -75,8 +75,8 @@ class Lookup(Protocol):
 
     def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]: ...
 
-    def texts(self, ids: Sequence[str]) -> dict[str, str]:
-        """The contents alone, for those who only look."""
+    def terms(self, ids: Sequence[str]) -> dict[str, str]:
+        """The words that items are found by, in their order and with a space between."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

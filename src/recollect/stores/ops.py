@@ -189,3 +189,8 @@ def is_durable(write: Write) -> bool:
             return write.durable
         case _:
             return True
+
+
+def only_removes(write: Write) -> bool:
+    """Whether the write takes away and adds nothing: it is made possible even on a full disk."""
+    return isinstance(write, Delete | Clear | Drop | DropTask)

@@ -101,11 +101,11 @@ class GatheringContract:
         with pytest.raises(EmbeddingModelMismatch, match="reembed"):
             await evidence(store, vector=vector(1, 0, 0), model=OTHER_MODEL)
 
-    async def test_the_judge_reads_items_of_the_same_moment(self, store: Records) -> None:
-        await store.write(put("a", [1, 0, 0, 0]), put("b", [1, 0, 0, 0]))
+    async def test_the_judge_reads_items_and_words_of_the_same_moment(self, store: Records) -> None:
+        await store.write(put("a", [1, 0, 0, 0], "fig apple fig"), put("b", [1, 0, 0, 0]))
         ask = Ask(EVERYTHING, EAST, (), 10, 0, MODEL)
-        items, texts = await store.gather(
-            ask, lambda found, lookup: (lookup.items(["b", "none", "a"]), lookup.texts(["b", "none", "a"]))
+        items, terms = await store.gather(
+            ask, lambda found, lookup: (lookup.items(["b", "none", "a"]), lookup.terms(["b", "none", "a"]))
         )
         assert items == {item.id: item for item in await store.get(SPACE, "a", "b")}
-        assert texts == {id: item.content for id, item in items.items()}
+        assert terms == {"a": "fig apple fig", "b": ""}

@@ -95,11 +95,11 @@ class LogContract:
         await store.write(append("newest", cap=3))
         assert ids(await store.read(LOG)) == ["old", "new", "newest"]
 
-    async def test_the_sequence_goes_on_after_a_cap_a_clear_and_an_expiry(self, store: Log, clock: ManualClock) -> None:
+    async def test_the_sequence_goes_on_after_a_cap_a_clear_and_a_drop(self, store: Log, clock: ManualClock) -> None:
         await store.write(append("a", cap=1), append("b", cap=1), append("c", expires_at=clock.now + SECOND))
         last = (await store.read(LOG))[-1].seq
         clock.forward(SECOND)
-        await store.expire(clock.now)
+        await store.write(Drop(LOG, (last,)))
         await store.write(Clear(LOG))
         assert await store.read(LOG) == []
         await store.write(append("a"))
@@ -120,15 +120,6 @@ class LogContract:
         await store.write(append("a", content="reborn"))
         assert [entry.content for entry in await store.read(LOG)] == ["reborn"]
 
-    async def test_expire_drops_what_is_past_and_nothing_else(self, store: Log, clock: ManualClock) -> None:
-        await store.write(append("stays"), *(append(f"e{n}", expires_at=clock.now + n * SECOND) for n in range(1, 6)))
-        clock.forward(4 * SECOND)
-        assert await store.expire(clock.now, limit=2) == 2
-        assert await store.expire(clock.now) == 2
-        assert await store.expire(clock.now) == 0
-        clock.back(4 * SECOND)
-        assert ids(await store.read(LOG)) == ["stays", "e5"]
-
     async def test_hidden_entries_can_be_read_until_they_are_dropped(self, store: Log, clock: ManualClock) -> None:
         other = replace(ADA, session="late").space("conversation")
         await store.write(append("stays"), append("brief", expires_at=clock.now + SECOND), append("last"))
@@ -138,7 +129,7 @@ class LogContract:
         assert ids(await store.read(LOG, after=1, limit=1, hidden=True)) == ["brief"]
         assert await store.logs(LOG) == [LOG]
         assert await store.logs(LOG, hidden=True) == [LOG, other]
-        await store.expire(clock.now)
+        await store.write(Drop(LOG, (2,)), Drop(other, (1,)))
         assert ids(await store.read(LOG, hidden=True)) == ["stays", "last"]
         assert await store.logs(LOG, hidden=True) == [LOG]
 
@@ -184,6 +175,10 @@ class LogContract:
         await store.write(append("a", space=sessions[3], expires_at=clock.now))
         await store.write(Clear(sessions[2]), append("a", space=replace(BOB, session="s3").space("conversation")))
         assert [space.session for space in await store.logs(LOG)] == ["", "s1", "s2"]
+        await store.write(append("late", space=sessions[1], at=START + SECOND))
+        assert [space.session for space in await store.logs(LOG)] == ["", "s2", "s1"]
+        await store.write(append("later", at=START + 2 * SECOND), append("told late", space=sessions[0]))
+        assert [space.session for space in await store.logs(LOG)] == ["s2", "s1", ""]
         assert await store.logs(replace(ADA, user="nobody").space("conversation")) == []
 
     async def test_a_refused_batch_appends_nothing(self, store: Log) -> None:

@@ -162,7 +162,7 @@ class EpisodicMemory:
         return [_found(space, one) for one in found]
 
     async def sessions(self) -> list[str]:
-        """The sessions of this user and agent that have episodes, by name; the one without a name is the empty text."""
+        """The sessions of this user and agent that have episodes, newest last; one without a name is the empty text."""
         return [space.session for space in await self._store.logs(self.space())]
 
     async def _kept(self, content: Any, kind: Kind) -> tuple[str, Whole | None]:

@@ -71,7 +71,7 @@ async def test_each_reader_sees_the_words_of_its_own_moment(store: SqliteStore, 
 
 
 async def test_a_copy_holds_only_so_many_postings(store: SqliteStore, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lexicon, "_KEPT_AT_LEAST", 40)
+    monkeypatch.setattr(lexicon, "_KEPT_AT_LEAST", 150)
     monkeypatch.setattr(lexicon, "_KEPT_PER_ITEM", 1)
     await store.write(*(put(f"i{n}", terms=f"common w{n}") for n in range(30)))
     connection, state = at_this_moment(store)
@@ -80,7 +80,7 @@ async def test_a_copy_holds_only_so_many_postings(store: SqliteStore, monkeypatc
     for n in range(30):
         [common, rare] = copy.entries(connection, state, ("common", f"w{n}")).holders
         assert (len(common.seqs), rare.seqs.tolist()) == (30, [n + 1])
-        assert copy.bytes <= 16 * 40 + copy._lengths.nbytes
+        assert copy.bytes <= 16 * 150 + copy._lengths.nbytes
     connection.close()
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from functools import partial
 from pathlib import Path
 
 import apsw
 import pytest
 
+from recollect.errors import StoreClosed
 from recollect.stores.sqlite import SqliteStore
 from recollect.testing.samples import SPACE, ids, put
 
@@ -26,3 +30,51 @@ async def test_a_question_that_failed_half_way_leaves_nobody_in_the_past(tmp_pat
     assert ids(await store.get(SPACE, "late")) == ["late"]
     assert kept.value.args == ("half-way",)
     await store.close()
+
+
+async def test_a_slow_question_holds_up_nobody(tmp_path: Path):
+    store = SqliteStore.open(tmp_path / "store.db")
+    await store.write(put("a"))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(_: apsw.Connection) -> bool:
+        begun.set()
+        return go_on.wait(30)
+
+    slow = [asyncio.create_task(store._readers.ask(slowly)) for _ in range(3)]
+    await asyncio.to_thread(begun.wait, 10)
+    try:
+        async with asyncio.timeout(10):
+            assert ids(await store.get(SPACE, "a")) == ["a"]
+        assert not any(task.done() for task in slow)
+    finally:
+        go_on.set()
+    assert await asyncio.gather(*slow) == [True] * 3
+    await store.close()
+
+
+async def test_every_question_is_answered_once_whoever_takes_it(tmp_path: Path):
+    store = SqliteStore.open(tmp_path / "store.db")
+    answered: list[int] = []
+    pauses = threading.Event()
+
+    def question(number: int, _: apsw.Connection) -> int:
+        pauses.wait(0.004 if number % 20 == 0 else 0)  # longer than a question waits for its turn
+        answered.append(number)
+        return number
+
+    asked = [store._readers.ask(partial(question, number)) for number in range(200)]
+    assert await asyncio.gather(*asked) == list(range(200))
+    assert sorted(answered) == list(range(200))
+    await store.close()
+
+
+async def test_what_was_asked_before_the_end_is_answered(tmp_path: Path):
+    store = SqliteStore.open(tmp_path / "store.db")
+    await store.write(put("a"))
+    asked = [asyncio.create_task(store.get(SPACE, "a")) for _ in range(50)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert [ids(found) for found in await asyncio.gather(*asked)] == [["a"]] * 50
+    with pytest.raises(StoreClosed):
+        await store.get(SPACE, "a")

@@ -52,22 +52,9 @@ class Entries:
 
     def logs(self, owner: Space, now: datetime | None) -> list[Space]:
         mine = [space for space in self._spaces if replace(space, session="") == replace(owner, session="")]
-        return sorted(
-            (space for space in mine if any(_live(entry, now) for entry in self._of(space))),
-            key=lambda space: space.session,
-        )
-
-    def expire(self, before: datetime, limit: int, undo: Undo) -> int:
-        gone = [
-            (entry.expires_at, space, entry)
-            for space in self._spaces
-            for entry in self._of(space)
-            if entry.expires_at is not None and entry.expires_at <= aware(before)
-        ]
-        gone.sort(key=lambda one: one[0])
-        for _, space, entry in gone[:limit]:
-            self._drop(space, entry, undo)
-        return len(gone[:limit])
+        live = {space: [entry for entry in self._of(space) if _live(entry, now)] for space in mine}
+        held = [(entries[-1].at, space.session, space) for space, entries in live.items() if entries]
+        return [space for _, _, space in sorted(held, key=lambda one: one[:2])]
 
     def _append(self, space: Space, entry: Entry, now: datetime, undo: Undo) -> None:
         seq = self._ids.get((space, entry.id))

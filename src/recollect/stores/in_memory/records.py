@@ -64,6 +64,10 @@ class Items:
             found = [item for item in found if _age(item) < _age(after)]
         return found[:limit]
 
+    def terms(self, space: Space, ids: Sequence[str]) -> dict[str, str]:
+        held = self._of(space)
+        return {id: " ".join(held[id].terms) for id in ids if id in held}
+
     def nearest(self, where: Where, query: Vector, limit: int) -> list[Found]:
         model = self.model()
         if model is None or not any(kept.vectors is not None for kept in self._of(where.space).values()):

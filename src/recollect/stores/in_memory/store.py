@@ -149,10 +149,6 @@ class InMemoryStore:
     async def owners(self, tenant: str) -> list[Space]:
         return self._entries.owners(tenant)
 
-    async def expire(self, before: datetime, *, limit: int = 1000) -> int:
-        with self._batch() as undo:
-            return self._entries.expire(before, count_of(limit), undo)
-
     # Tasks
 
     async def claim(
@@ -233,5 +229,5 @@ class _Lookup:
     def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
         return {item.id: item for item in self.kept.get(self.space, ids)}
 
-    def texts(self, ids: Sequence[str]) -> dict[str, str]:
-        return {item.id: item.content for item in self.kept.get(self.space, ids)}
+    def terms(self, ids: Sequence[str]) -> dict[str, str]:
+        return self.kept.terms(self.space, ids)

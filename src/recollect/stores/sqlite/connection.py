@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ APPLICATION_ID = 0x5265636F  # "Reco", so that `file` and we can tell our files 
 # (docs/decisions/002-one-file.md has the figures).
 _PAGE_BYTES = 8192
 _PATIENCE_SECONDS = 60.0
+# SQLite calls only a full disk full; a limit on the file's size or on the user's space is an I/O error to it.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 _MAGIC = b"SQLite format 3\x00"
 
 
@@ -36,10 +39,14 @@ def open_connection(path: Path, *, writes: bool, cache_mib: int = 16) -> apsw.Co
 
 
 @contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Driver errors become ours, with their cause and the way out."""
+def translated(path: Path, connection: apsw.Connection | None = None) -> Iterator[None]:
+    """Driver errors become ours, with their cause and the way out; a connection knows what the system had said."""
     try:
         yield
+    except apsw.IOError as error:
+        if connection is not None and connection.system_errno in _NO_ROOM:
+            raise _full(path) from error
+        raise _ours(error, path) from error
     except apsw.Error as error:
         raise _ours(error, path) from error
     except UnicodeEncodeError as error:
@@ -129,7 +136,7 @@ def _ours(error: apsw.Error, path: Path) -> RecollectError:
         case apsw.CorruptError():
             return StoreCorrupt(f"{path} is damaged ({error}); restore a backup")
         case apsw.FullError():
-            return StoreFull(f"there is no room left for {path}; free some space and try again, nothing was lost")
+            return _full(path)
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"{path} was locked by another program for {_PATIENCE_SECONDS:.0f} s")
         case apsw.ReadOnlyError() | apsw.PermissionsError():
@@ -140,6 +147,10 @@ def _ours(error: apsw.Error, path: Path) -> RecollectError:
             return StoreUnavailable(f"{path} cannot be opened: {_why_not(path)}")
         case _:
             return StoreUnavailable(f"SQLite could not use {path}: {error}")
+
+
+def _full(path: Path) -> StoreFull:
+    return StoreFull(f"there is no room left for {path}; free some space and try again, nothing was lost")
 
 
 def _why_not(path: Path) -> str:

@@ -37,8 +37,8 @@ class Reading:
     def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
         return {item.id: item for item in self.search.get(self.connection, self.space, ids)}
 
-    def texts(self, ids: Sequence[str]) -> dict[str, str]:
-        return self.search.texts(self.connection, self.space, ids)
+    def terms(self, ids: Sequence[str]) -> dict[str, str]:
+        return self.search.terms(self.connection, self.space, ids)
 
 
 def gather(search: Search, connection: apsw.Connection, ask: Ask) -> Evidence:

@@ -18,6 +18,9 @@ from recollect.stores.sqlite.rows import place_of, places_of, seq_of
 Seqs = NDArray[np.int64]
 Column = NDArray[np.float64]
 
+# What a term takes besides its postings, counted as such: a name, two arrays and their places in the dictionary.
+_OVERHEAD = 24
+
 # Postings are kept while they are no more than so many to an item, which is a few common words for each of them.
 _KEPT_PER_ITEM = 8
 _KEPT_AT_LEAST = 4096
@@ -102,10 +105,10 @@ class Lexicon:
 
     def _keep(self, term: str, holders: Holders, items: int) -> None:
         self._holders_of[term] = holders
-        self._kept += len(holders.seqs) + 1
+        self._kept += len(holders.seqs) + _OVERHEAD
         while self._kept > max(_KEPT_PER_ITEM * items, _KEPT_AT_LEAST):
             _, dropped = self._holders_of.popitem(last=False)
-            self._kept -= len(dropped.seqs) + 1
+            self._kept -= len(dropped.seqs) + _OVERHEAD
 
     def _read_on(self, connection: apsw.Connection, state: State) -> None:
         """Take in the items from where we stopped; their words too, if there are postings to keep complete."""

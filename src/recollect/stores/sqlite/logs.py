@@ -72,17 +72,23 @@ _TRIM = """
     )
 """
 
+# Entries of a space lie together in the order they came, so its last one is a single step back from its end.
 _LOGS = """
     select tenant, tier, user, agent, session
-    from spaces
-    where tenant = ?1 and tier = ?2 and user = ?3 and agent = ?4
-        and exists (
-            select 1
+    from (
+        select tenant, tier, user, agent, session, (
+            select at
             from entries
             where place between spaces.id << ?5 and ((spaces.id + 1) << ?5) - 1
                 and (expires_at is null or expires_at > ?6)
-        )
-    order by session
+            order by place desc
+            limit 1
+        ) as last
+        from spaces
+        where tenant = ?1 and tier = ?2 and user = ?3 and agent = ?4
+    )
+    where last is not null
+    order by last, session
 """
 
 _OWNERS = """
@@ -95,17 +101,6 @@ _OWNERS = """
             where place between spaces.id << ?2 and ((spaces.id + 1) << ?2) - 1
         )
     order by tier, user, agent
-"""
-
-_EXPIRE = """
-    delete from entries
-    where place in (
-        select place
-        from entries
-        where expires_at <= ?
-        order by expires_at
-        limit ?
-    )
 """
 
 
@@ -163,11 +158,6 @@ def logs(connection: apsw.Connection, owner: Space, now: datetime | None) -> lis
 
 def owners(connection: apsw.Connection, tenant: str) -> list[Space]:
     return [Space(*row) for row in connection.execute(_OWNERS, (tenant, SEQ_BITS))]
-
-
-def expire(connection: apsw.Connection, before: datetime, limit: int) -> int:
-    connection.execute(_EXPIRE, (to_micros(before), limit))
-    return connection.changes()
 
 
 def _moment(now: datetime | None) -> int:

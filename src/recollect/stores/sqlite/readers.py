@@ -18,14 +18,18 @@ from recollect.stores.sqlite.connection import open_connection, translated
 
 T = TypeVar("T")
 
+# Longer than most questions take; a person does not notice it.
+_PATIENCE = 0.003
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class _Asked:
     """A question on its way: who asks, and where the answer goes."""
 
     question: Callable[[apsw.Connection], Any]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
+    taken: bool = False
 
     def settle(self, result: Any, error: BaseException | None) -> None:
         """Hand the answer over to whoever waits, if anybody still does."""
@@ -44,8 +48,9 @@ class _Asked:
 class Readers:
     """Runs questions in threads; each sees one consistent moment of the file.
 
-    A queue of its own instead of an executor: the latter makes two futures for each question, and takes as long to
-    hand it over as SQLite takes to answer a small one.
+    One thread answers what comes in, one after the other: short questions side by side would only hand the
+    interpreter to and fro, each with a page cache of its own to fill. A question that has waited for a moment goes to
+    another thread, so that a slow one holds up nobody.
     """
 
     def __init__(self, path: Path, *, threads: int, cache_mib: int) -> None:
@@ -56,58 +61,86 @@ class Readers:
         self._connections: list[apsw.Connection] = []
         self._most = threads
         self._threads: list[threading.Thread] = []
+        self._unanswered = 0
         self._idle = 0
-        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._first: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._others: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._closed = False
 
     async def ask(self, question: Callable[[apsw.Connection], T]) -> T:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        asked = _Asked(question, loop, loop.create_future())
         with self._gate:
             if self._closed:
                 raise StoreClosed(f"{self._path} was closed; open it again to read")
-            self._asked.put(_Asked(question, loop, answer))
-            if self._idle < self._asked.qsize() and len(self._threads) < self._most:
-                self._begin()
-        return await answer
+            if not self._threads:
+                self._begin(self._first)
+            self._unanswered += 1
+            waits = self._unanswered > 1
+            self._first.put(asked)
+        if waits and self._most > 1:
+            loop.call_later(_PATIENCE, self._pass_on, asked)
+        return await asked.answer  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Answer what was asked, then let the file go."""
         with self._gate:
             self._closed = True
             threads, self._threads = self._threads, []
-            for _ in threads:
-                self._asked.put(None)
+            self._first.put(None)
+            for _ in threads[1:]:
+                self._others.put(None)
         for thread in threads:
             thread.join()
         while self._connections:
             self._connections.pop().close()
 
-    def _begin(self) -> None:
+    def _pass_on(self, asked: _Asked) -> None:
+        """Leave a question that nobody has begun with to another thread; whoever comes first answers it."""
+        with self._gate:
+            if asked.taken or self._closed:
+                return
+            if self._idle == 0 and len(self._threads) < self._most:
+                self._begin(self._others)
+            self._others.put(asked)
+
+    def _begin(self, questions: queue.SimpleQueue[_Asked | None]) -> None:
         name = f"recollect-reader-{self._path.name}-{len(self._threads)}"
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread = threading.Thread(target=self._run, args=(questions,), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _run(self) -> None:
-        while (asked := self._next()) is not None:
-            if asked.answer.cancelled():
+    def _run(self, questions: queue.SimpleQueue[_Asked | None]) -> None:
+        while (asked := self._next(questions)) is not None:
+            if not self._takes(asked):
                 continue
             try:
-                result = self._answer(asked.question)
+                result = None if asked.answer.cancelled() else self._answer(asked.question)
             except BaseException as error:  # noqa: BLE001 - handed to whoever asked
                 asked.settle(None, error)
             else:
                 asked.settle(result, None)
+            with self._gate:
+                self._unanswered -= 1
             del asked
 
-    def _next(self) -> _Asked | None:
+    def _next(self, questions: queue.SimpleQueue[_Asked | None]) -> _Asked | None:
+        if questions is self._first:
+            return questions.get()
         with self._gate:
             self._idle += 1
-        asked = self._asked.get()
+        asked = questions.get()
         with self._gate:
             self._idle -= 1
         return asked
+
+    def _takes(self, asked: _Asked) -> bool:
+        """Whether nobody else has begun with it."""
+        with self._gate:
+            if asked.taken:
+                return False
+            asked.taken = True
+            return True
 
     def _answer(self, question: Callable[[apsw.Connection], T]) -> T:
         with translated(self._path):

@@ -32,7 +32,7 @@ _SPACES_KNOWN = 4096
 # Statements whose text depends on a Where get its clauses appended; clauses hold constants and `?` only.
 _FIND = f"select {ITEM} from records where space = ? and "  # noqa: S608
 _GET = f"select {ITEM} from records where space = ? and id in (select value from json_each(?))"  # noqa: S608
-_TEXTS = "select id, content from records where space = ? and id in (select value from json_each(?))"
+_TERMS = "select id, terms from records where space = ? and id in (select value from json_each(?))"
 _BRIEFS = f"select place, {BRIEF} from records where place in (select value from json_each(?))"  # noqa: S608
 _BY_ID = "select place from records indexed by records_id where space = ? order by id"
 _PLACES = "select place from records where space = ? and "
@@ -79,8 +79,8 @@ class Search:
             found[id] = accessed(found[id], access.times, access.last)
         return [item_of(space, found[id]) for id in dict.fromkeys(ids) if id in found]
 
-    def texts(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> dict[str, str]:
-        return dict(connection.execute(_TEXTS, (space_id(connection, space), json.dumps(ids))))
+    def terms(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> dict[str, str]:
+        return dict(connection.execute(_TERMS, (space_id(connection, space), json.dumps(ids))))
 
     def find(self, connection: apsw.Connection, where: Where, limit: int, after: MemoryItem | None) -> list[MemoryItem]:
         sql, values = clauses(where)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -20,7 +20,7 @@ from recollect.stores.admission import admitted, check_claim, check_ttl, count_o
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.leases import Claim
-from recollect.stores.ops import Entry, Model, TaskStatus, Touch, Write, is_durable
+from recollect.stores.ops import Entry, Model, TaskStatus, Touch, Write, is_durable, only_removes
 from recollect.stores.sqlite import generations, logs, tasks
 from recollect.stores.sqlite.backup import copy
 from recollect.stores.sqlite.batch import apply, count
@@ -82,7 +82,9 @@ class SqliteStore:
         checked = await asyncio.to_thread(_admitted, writes) if large else _admitted(writes)
         now = self._clock()
         await self._writer.submit(
-            lambda connection: apply(connection, checked, now), durable=any(is_durable(write) for write in writes)
+            lambda connection: apply(connection, checked, now),
+            durable=any(is_durable(write) for write in writes),
+            frees=all(only_removes(write) for write in writes),
         )
 
     async def close(self) -> None:
@@ -204,12 +206,6 @@ class SqliteStore:
 
     async def owners(self, tenant: str) -> list[Space]:
         return await self._readers.ask(lambda connection: logs.owners(connection, tenant))
-
-    async def expire(self, before: datetime, *, limit: int = 1000) -> int:
-        dropped = await self._writer.submit(
-            lambda connection: logs.expire(connection, before, count_of(limit)), durable=False
-        )
-        return cast(int, dropped)
 
     # Tasks
 

@@ -7,12 +7,14 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import apsw
 
-from recollect.errors import RecollectError, StoreClosed
+from recollect.errors import RecollectError, StoreClosed, StoreFull
+from recollect.stores.sqlite.ballast import Ballast
 from recollect.stores.sqlite.connection import begin_immediate, translated
 
 Change = Callable[[apsw.Connection], object]
@@ -24,6 +26,7 @@ _MOST_TOGETHER = 256
 class _Job:
     change: Change
     durable: bool
+    frees: bool = False
     done: Future[object] = field(default_factory=Future)
     result: object = None
     error: BaseException | None = None
@@ -39,16 +42,18 @@ class Writer:
         self._closed = False
         self._gate = threading.Lock()
         self._full = True
+        self._ballast = Ballast(path)
+        self._ballast.keep()
         self._thread = threading.Thread(target=self._run, name=f"recollect-writer-{path.name}", daemon=True)
         self._thread.start()
 
-    async def submit(self, change: Change, *, durable: bool) -> object:
+    async def submit(self, change: Change, *, durable: bool, frees: bool = False) -> object:
         # Shielded: once a change is queued it will happen, so a caller who gives up must not half-cancel it.
-        return await asyncio.shield(asyncio.wrap_future(self.queue(change, durable=durable)))
+        return await asyncio.shield(asyncio.wrap_future(self.queue(change, durable=durable, frees=frees)))
 
-    def queue(self, change: Change, *, durable: bool) -> Future[object]:
-        """Leave a change to be made; the future says when it was, or why not."""
-        job = _Job(change, durable)
+    def queue(self, change: Change, *, durable: bool, frees: bool = False) -> Future[object]:
+        """Leave a change to be made; the future says when it was, or why not. One that `frees` only takes away."""
+        job = _Job(change, durable, frees)
         job.done.set_running_or_notify_cancel()  # from here on nobody can call it off
         with self._gate:
             if self._closed:
@@ -70,6 +75,7 @@ class Writer:
             self._commit(jobs)
         with translated(self._path):
             self._connection.close()
+        self._ballast.leave()
 
     def _next(self) -> list[_Job] | None:
         job = self._jobs.get()
@@ -84,19 +90,34 @@ class Writer:
             jobs.append(another)
         return jobs
 
-    def _commit(self, jobs: list[_Job]) -> None:
+    def _commit(self, jobs: list[_Job], *, room_made: bool = False) -> None:
+        failed: BaseException | None = None
         try:
-            with translated(self._path):
+            with translated(self._path, self._connection):
                 self._transact(jobs)
         except BaseException as error:  # noqa: BLE001 - handed to every caller that waits for this commit
-            for job in jobs:
-                job.done.set_exception(job.error or error)
-            return
+            failed = error
+        again: list[_Job] = []
         for job in jobs:
-            if job.error is not None:
-                job.done.set_exception(job.error)
+            why = job.error or failed
+            if isinstance(why, StoreFull) and job.frees and not room_made:
+                job.error = None
+                again.append(job)
+            elif why is not None:
+                job.done.set_exception(why)
             else:
                 job.done.set_result(job.result)
+        if again:
+            self._make_room()
+            self._commit(again, room_made=True)
+        elif failed is None and not self._ballast.kept and not room_made:
+            self._ballast.keep()
+
+    def _make_room(self) -> None:
+        """For what only takes away: the room kept back, and the log from its start again if that is possible."""
+        self._ballast.release()
+        with suppress(apsw.Error):
+            self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
 
     def _transact(self, jobs: list[_Job]) -> None:
         connection = self._connection
@@ -116,7 +137,7 @@ class Writer:
         connection = self._connection
         connection.execute("savepoint batch")
         try:
-            with translated(self._path):
+            with translated(self._path, connection):
                 job.result = job.change(connection)
         except (RecollectError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             if not connection.in_transaction:  # SQLite itself gave the transaction up, as on a full disk
