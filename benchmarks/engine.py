@@ -1,7 +1,7 @@
 """Speed: scoped search beside a bare scan, chromadb and the model itself; ingest, cold start and memory.
 
-All contenders of a table take turns question by question, so whatever else the machine does hits them alike:
-read the ratios first.
+All contenders of a table take turns question by question, in a new order each time, so whatever else the machine does
+hits them alike, and nobody always comes behind the one that leaves the processor's caches cold: read the ratios first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -110,6 +111,7 @@ class Bench:
         seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
         found: dict[str, list[float]] = {contender.name: [] for contender in contenders}
         exact = [exact_answers(about) for about in abouts]
+        order = random.Random(label)
         for contender in contenders:
             for about in abouts:
                 for question in range(3):
@@ -117,7 +119,7 @@ class Bench:
         for round_ in self.bar.track(range(self.sizes.rounds), description=f"asking {label}"):
             about, truth = abouts[round_ % len(abouts)], exact[round_ % len(abouts)]
             question = round_ % len(about.questions)
-            for contender in contenders:
+            for contender in order.sample(contenders, len(contenders)):
                 began = time.perf_counter()
                 answer = await contender.ask(about, question)
                 seconds[contender.name].append(time.perf_counter() - began)

@@ -1,13 +1,15 @@
 """recall() from end to end: how long it takes at growing sizes, where the time goes, and what the model alone takes.
 
 Every scope has a task, a session of turns and a hundred procedures beside its facts. All stages take turns question by
-question, so whatever else the machine does hits them alike. The tiers are asked in parallel: shares may exceed 100 %.
+question, in a new order each time, so whatever else the machine does hits them alike. The tiers are asked in parallel:
+shares may exceed 100 %.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -188,6 +190,7 @@ class Bench:
         async def embedding(question: int) -> None:
             await alone.embed([f"What did we decide about delivery {label} {question} last spring?"])
 
+        order = random.Random(label)
         seconds: dict[str, list[float]] = {}
         for scene in scenes:
             for question in range(self.sizes.rounds, self.sizes.rounds + _WARM):
@@ -196,13 +199,17 @@ class Bench:
                     await stage(question)
         for question in self.bar.track(range(self.sizes.rounds), description=f"asking {label}"):
             scene = scenes[question % len(scenes)]
-            for name, stage in _stages(scene, embedding).items():
-                if name == "pack":
-                    await scene.prepare(question)
+            await scene.prepare(question)
+            for name, stage in _shuffled(_stages(scene, embedding), order):
                 began = time.perf_counter()
                 await stage(question)
                 seconds.setdefault(name, []).append(time.perf_counter() - began)
-        return {"case": label, "stages": {name: summary(taken) for name, taken in seconds.items()}}
+        stages = _stages(scenes[0], embedding)
+        return {"case": label, "stages": {name: summary(seconds[name]) for name in stages}}
+
+
+def _shuffled(stages: dict[str, Stage], order: random.Random) -> list[tuple[str, Stage]]:
+    return order.sample(list(stages.items()), len(stages))
 
 
 def _at_work(memory: AgentMemory, user: str) -> AgentMemory:
