@@ -102,7 +102,7 @@ class Scene:
     async def gather(self, question: int) -> None:
         """Both at once and laid out, as a search reads it, without judging it."""
         model = Model(KnownVectors.name, DIM, KnownVectors.name)
-        ask = Ask(self._where, self.about.asked[question], self._terms(question), 100, 2, model)
+        ask = Ask(self._where, self.about.asked[question], self._terms(question), Settings().candidates, 2, model)
         await self._records.gather(ask, lambda evidence, _: evidence)
 
     async def lately(self, question: int) -> None:
