@@ -11,14 +11,14 @@ PARALLEL := -n $(WORKERS) --dist loadgroup
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet --upgrade \
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: help setup check test contract crash docs bench demo fix soak lock
+.PHONY: help setup strace check test contract crash docs bench demo fix soak lock
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.model  ## environment, pinned packages, and the local model; a second time it does nothing
 
-test: setup  ## everything, with real files and real processes
+test: setup strace  ## everything, with real files and real processes
 	$(PYTEST) $(PARALLEL)
 
 check: .venv/.installed  ## formatting, lint, types, imports, stale docs; under 15 seconds
@@ -32,8 +32,8 @@ check: .venv/.installed  ## formatting, lint, types, imports, stale docs; under 
 contract: setup  ## every promise of a store, on every backend
 	$(PYTEST) $(PARALLEL) tests/contract
 
-crash: setup  ## several processes on one file, killed and restarted
-	$(PYTEST) tests/crash
+crash: setup strace  ## processes killed, frozen, without power, room or the right time; a table of what held
+	$(PYTEST) -q tests/crash
 
 docs: setup  ## regenerate what is generated, then run every block in the README and the docs
 	$(BIN)/python scripts/map.py
@@ -54,9 +54,13 @@ fix: .venv/.installed  ## format, repair what can be repaired, refresh what is g
 	$(BIN)/python scripts/map.py
 	$(BIN)/python scripts/reference.py
 
-soak: setup  ## the tests that look for rare faults, at length: a minute of eight processes, 200 kills, 2,000 scripts
-	RECOLLECT_SOAK_SECONDS=60 RECOLLECT_KILLS=200 $(PYTEST) -s tests/crash
+soak: setup strace  ## the tests that look for rare faults, at length and with another seed each time: about an hour
+	CRASH_SEED=$${CRASH_SEED:-$$(date +%s)} CRASH_KILLS=5000 CRASH_DRAWS=60 CRASH_ROUNDS=40 \
+		CRASH_SECONDS=60 CRASH_CLOCK_SECONDS=120 $(PYTEST) -q tests/crash
 	$(PYTEST) $(PARALLEL) --hypothesis-profile=soak tests/contract
+
+strace:
+	@sh scripts/strace.sh
 
 lock:  ## choose new versions of all packages (needs uv)
 	$(LOCK) --output-file requirements.lock > /dev/null

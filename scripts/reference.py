@@ -6,12 +6,15 @@ python scripts/reference.py --check   fail when they no longer say what the code
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import is_typeddict
 
 import click
 
@@ -25,11 +28,48 @@ BAR = r"\|"  # inside a table
 NOTE = "<!-- written by scripts/reference.py: edit the docstrings, then run `make docs` -->\n"
 
 
+# What the calls take and give back: nobody has to import these, but everybody meets them.
+MET = {
+    "recollect.clock": ("Clock",),
+    "recollect.tiers.facts": ("FactOptions",),
+    "recollect.values": ("Why", "LeftOut", "Turn"),
+    "recollect.memory.turn_record": ("TurnRecord",),
+    "recollect.memory.task_life": ("StepRecord", "TaskOutcome"),
+    "recollect.tiers.messages": ("Message",),
+    "recollect.tiers.episodic": ("Episode",),
+    "recollect.tiers.procedure": ("Procedure",),
+    "recollect.tiers.outcomes": ("Outcomes", "SuccessRate"),
+    "recollect.tiers.consolidate": ("Merge",),
+    "recollect.lifecycle": ("Lifecycle",),
+    "recollect.lifecycle.report": ("Action",),
+    "recollect.memory.stats": ("Stats", "TierStats"),
+    "recollect.memory.exporting": ("ExportReport",),
+    "recollect.memory.importing": ("ImportReport",),
+    "recollect.runtime.checkpoints": ("Checkpoints", "Version"),
+    "recollect.stores.base": ("Task", "Step"),
+    "recollect.words.tokens": ("count_tokens",),
+}
+
+EXIT_CODES = """
+Exit codes: 0 when it was done, 1 when there is nothing of what was asked for (no such item, key, task or file, or
+nothing relevant), 2 when the call cannot be meant, 3 when it failed. With `--json` an error is one line of JSON on
+standard error, `{"error": "NotFound", "message": "…"}`, with the type's name from the [API](api.md#errors), or
+`UsageError` for a command or option that does not exist.
+"""
+
+
 def api() -> str:
-    """Every public name with its signature and what its docstring says first."""
-    described = [described_name(name) for name in recollect.__all__ if not is_error(name)]
+    """Every public name with its signature and what its docstring says first, then what one meets through them."""
+    described = [described_name(name, getattr(recollect, name)) for name in recollect.__all__ if not is_error(name)]
+    met = [
+        described_name(name, getattr(importlib.import_module(module), name), f"from {module} import {name}")
+        for module, names in MET.items()
+        for name in names
+    ]
     tree = (errors.__doc__ or "").partition("\n\n")[2].strip()
-    return "\n\n".join([NOTE + "# The public API", *described, f"## Errors\n\n```text\n{tree}\n```"]) + "\n"
+    told = "What the calls above take and give back. `memory.lifecycle` and `memory.checkpoints` are among them."
+    parts = [NOTE + "# The public API", *described, f"# Met on the way\n\n{told}", *met]
+    return "\n\n".join([*parts, f"## Errors\n\n```text\n{tree}\n```"]) + "\n"
 
 
 def is_error(name: str) -> bool:
@@ -37,19 +77,23 @@ def is_error(name: str) -> bool:
     return isinstance(value, type) and issubclass(value, Exception)
 
 
-def described_name(name: str) -> str:
-    value = getattr(recollect, name)
+def described_name(name: str, value: object, place: str = "") -> str:
+    head = f"## {name}\n\n`{place}`" if place else f"## {name}"
     if inspect.isclass(value):
-        return "\n".join([f"## {name}\n", summary(value), *members(value)]).rstrip()
-    if callable(value):
-        return f"## {name}\n\n`{name}{signature(value)}`\n\n{summary(value)}".rstrip()
-    return f"## {name}\n\n`{name}: {type(value).__name__}`"
+        return "\n".join([f"{head}\n", summary(value), *members(value)]).rstrip()
+    if inspect.isfunction(value):
+        return f"{head}\n\n`{name}{signature(value)}`\n\n{summary(value)}".rstrip()
+    if callable(value):  # a type that has no name of its own
+        return f"{head}\n\n`{name} = {re.sub(r'[a-z]+[.](?=[a-zA-Z])', '', str(value))}`"
+    return f"{head}\n\n`{name}: {type(value).__name__}`"
 
 
 def members(value: type) -> Iterator[str]:
     """A row for each field, then for each public method and property, its own and inherited."""
     rows = [row(f"{field.name}: {field.type}", "") for field in fields(value)] if is_dataclass(value) else []
-    for name in sorted(name for name in dir(value) if name[0] != "_"):
+    if is_typeddict(value):
+        rows = [row(f"{name}: {kind.__forward_arg__}", "") for name, kind in value.__annotations__.items()]
+    for name in sorted(name for name in dir(value) if name[0] != "_" and not is_typeddict(value)):
         member = inspect.getattr_static(value, name)
         function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         if inspect.isfunction(function):
@@ -112,7 +156,8 @@ def paths(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
 
 
 def main() -> None:
-    pages = {PAGES / "api.md": api(), PAGES / "cli.md": "\n\n".join([NOTE + "# The command line", *commands()]) + "\n"}
+    command_line = "\n\n".join([NOTE + "# The command line", EXIT_CODES.strip(), *commands()]) + "\n"
+    pages = {PAGES / "api.md": api(), PAGES / "cli.md": command_line}
     stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     if stale and "--check" in sys.argv[1:]:
         names = ", ".join(page.relative_to(ROOT).as_posix() for page in stale)

@@ -12,6 +12,7 @@ import recollect
 # Changed on purpose only, together with the changelog: what is taken away here breaks somebody's program.
 PROMISED = {
     *("AgentMemory", "WorkingMemory", "ConversationMemory", "EpisodicMemory", "SemanticMemory", "ProceduralMemory"),
+    *("ResumableAgent", "step", "TaskError"),
     *("Context", "Hit", "MemoryItem", "Scope", "ConsolidationReport", "LifecycleReport"),
     *("TIERS", "MemoryTier", "Settings"),
     *("RecollectError", "BadInput", "BadQuery", "BadVector", "BadSettings", "NotFound", "Conflict"),

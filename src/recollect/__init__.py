@@ -24,6 +24,7 @@ from recollect.errors import (
     StoreError,
     StoreFull,
     StoreUnavailable,
+    TaskError,
     Unsupported,
 )
 from recollect.settings import TIERS, MemoryTier, Settings
@@ -32,6 +33,8 @@ from recollect.values import Context, Hit, MemoryItem, Scope
 if TYPE_CHECKING:
     from recollect.lifecycle.report import LifecycleReport
     from recollect.memory import AgentMemory
+    from recollect.runtime.resume import ResumableAgent
+    from recollect.runtime.step import step
     from recollect.tiers.consolidate import ConsolidationReport
     from recollect.tiers.conversation import ConversationMemory
     from recollect.tiers.episodic import EpisodicMemory
@@ -49,8 +52,10 @@ _AT_FIRST_USE = {
     "EpisodicMemory": "recollect.tiers.episodic",
     "LifecycleReport": "recollect.lifecycle.report",
     "ProceduralMemory": "recollect.tiers.procedural",
+    "ResumableAgent": "recollect.runtime.resume",
     "SemanticMemory": "recollect.tiers.semantic",
     "WorkingMemory": "recollect.tiers.working",
+    "step": "recollect.runtime.step",
 }
 
 
@@ -91,6 +96,7 @@ __all__ = [
     "NotFound",
     "ProceduralMemory",
     "RecollectError",
+    "ResumableAgent",
     "SchemaTooNew",
     "Scope",
     "SemanticMemory",
@@ -100,6 +106,8 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
+    "TaskError",
     "Unsupported",
     "WorkingMemory",
+    "step",
 ]

@@ -8,6 +8,11 @@ RecollectError
 ├── Conflict                  somebody wrote first; read again and retry
 │   ├── LeaseHeld             another worker holds the task's lease
 │   └── FencedOut             this worker's lease was taken over; its write was refused
+├── TaskError                 a task that cannot go on by itself
+│   ├── PlanChanged           a step that was begun is no longer where it was in the plan
+│   ├── UnknownOutcome        a step was begun and nobody knows how it ended; its policy is to ask
+│   └── StepFailed            a step failed, or its task was given up
+│       └── TaskPoisoned      it failed so often that it is not tried again before `retry`
 ├── StoreError                the place where memory lives
 │   ├── StoreUnavailable      it cannot be opened or reached: missing, read-only, locked, down
 │   ├── StoreCorrupt          it is there but is not, or is no longer, a Recollect store
@@ -57,6 +62,26 @@ class LeaseHeld(Conflict):
 
 class FencedOut(Conflict):
     """This worker's lease was taken over; its write was refused."""
+
+
+class TaskError(RecollectError):
+    """A task cannot go on by itself; the message says what to decide."""
+
+
+class PlanChanged(TaskError):
+    """A step that was begun or finished is no longer where it was in the plan."""
+
+
+class UnknownOutcome(TaskError):
+    """A step was begun, nobody knows how it ended, and its policy is to ask."""
+
+
+class StepFailed(TaskError):
+    """A step failed, or its task was given up."""
+
+
+class TaskPoisoned(StepFailed):
+    """A step failed so often that its task is left alone until somebody calls `retry`."""
 
 
 class StoreError(RecollectError):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ class Settings:
     min_relevance: float = _option(0.6, "hits below this are not worth showing; 0 shows everything")
     candidates: int = _option(50, "how many items each kind of evidence may propose before they are ranked")
     max_content: int = _option(1_000_000, "characters in one item; longer texts are refused, not cut")
+    max_state: int = _option(10_000_000, "bytes in one checkpoint of a task; larger states are refused")
     half_life_days: float = _option(180.0, "days in which an unused fact loses half its importance; less for news")
     importance_floor: float = _option(0.05, "importance that nothing fades below, so that age alone ranks nothing last")
     forget_below: float = _option(0.3, "facts that matter less than this may be forgotten; 0 forgets nothing")
@@ -99,6 +101,7 @@ _RANGES = (
     ("min_relevance", 0, 1),
     ("candidates", 10, 10_000),
     ("max_content", 1000, 100_000_000),
+    ("max_state", 1000, 1_000_000_000),
     ("half_life_days", 0.01, 100_000),
     ("importance_floor", 0, 1),
     ("forget_below", 0, 1),
@@ -115,21 +118,35 @@ def effective(
     environ = os.environ if environ is None else environ
     file = (directory or Path.cwd()) / FILE
     from_file = _read(file)
+    from_environ = {PREFIX + option.name.upper() for option in fields(Settings) if option.name != "tiers"}
     options: dict[str, tuple[Any, str]] = {}
     for option in fields(Settings):
         name, variable = option.name, PREFIX + option.name.upper()
         if given and given.get(name) is not None:
             options[name] = (given[name], "argument")
-        elif variable in environ and name != "tiers":
+        elif variable in environ and variable in from_environ:
             options[name] = (_parsed(name, environ[variable], variable), variable)
         elif name in from_file:
             options[name] = (_from_file(name, from_file[name], file), str(file))
         else:
             options[name] = (option.default, "default")
+    _refuse_slips(environ, from_environ)
     for name in given or {}:
         if name not in options:
             raise BadSettings(f"there is no option {name!r}; the options are {', '.join(sorted(options))}")
     return options
+
+
+def _refuse_slips(environ: Mapping[str, str], known: Collection[str]) -> None:
+    """A variable that is all but one of ours is a slip of the pen; others with our prefix may be anybody's."""
+    for variable in environ:
+        if variable == f"{PREFIX}TIERS":
+            raise BadSettings(f"{variable} is not read: tiers are set in {FILE}, as in [tiers.episodic]")
+        if not variable.startswith(PREFIX) or variable in known:
+            continue
+        meant = get_close_matches(variable.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], 1, 0.8)
+        if meant:
+            raise BadSettings(f"{variable} is no option; did you mean {PREFIX}{meant[0]}?")
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from recollect.errors import BadInput, StoreClosed
 from recollect.lifecycle import Lifecycle as _AsyncLifecycle
 from recollect.memory import AgentMemory as _AsyncMemory
+from recollect.runtime import Checkpoints as _AsyncCheckpoints
+from recollect.runtime import ResumableAgent as _AsyncAgent
 from recollect.tiers.conversation import ConversationMemory as _AsyncConversation
 from recollect.tiers.episodic import EpisodicMemory as _AsyncEpisodic
 from recollect.tiers.procedural import ProceduralMemory as _AsyncProcedural
@@ -103,6 +105,7 @@ class SemanticMemory(_Part):
     forget = _blocking(_AsyncSemantic.forget)
     consolidate = _blocking(_AsyncSemantic.consolidate)
     history = _blocking(_AsyncSemantic.history)
+    page = _blocking(_AsyncSemantic.page)
 
 
 class ConversationMemory(_Part):
@@ -155,6 +158,21 @@ class Lifecycle(_Part):
     stop = _blocking(_AsyncLifecycle.stop)
 
 
+class Checkpoints(_Part):
+    """The states of tasks by version, without await."""
+
+    checkpoint = _blocking(_AsyncCheckpoints.checkpoint)
+    restore = _blocking(_AsyncCheckpoints.restore)
+    history = _blocking(_AsyncCheckpoints.history)
+    tasks = _blocking(_AsyncCheckpoints.tasks)
+    task = _blocking(_AsyncCheckpoints.task)
+    steps = _blocking(_AsyncCheckpoints.steps)
+    retry = _blocking(_AsyncCheckpoints.retry)
+    skip = _blocking(_AsyncCheckpoints.skip)
+    cancel = _blocking(_AsyncCheckpoints.cancel)
+    delete = _blocking(_AsyncCheckpoints.delete)
+
+
 class WorkingMemory(_Part):
     """The task at hand, without await: what is not awaited anyway is passed through."""
 
@@ -174,6 +192,7 @@ class AgentMemory:
         self.episodic = EpisodicMemory(real.episodic, loop)
         self.semantic = SemanticMemory(real.semantic, loop)
         self.procedural = ProceduralMemory(real.procedural, loop)
+        self.checkpoints = Checkpoints(real.checkpoints, loop)
         self.lifecycle = Lifecycle(real.lifecycle, loop)
 
     @classmethod
@@ -227,3 +246,14 @@ class AgentMemory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class ResumableAgent(_Part):
+    """Runs tasks that survive crashes, without await; the steps are plain functions, each run in a thread."""
+
+    def __init__(self, memory: AgentMemory, **options: Any) -> None:
+        real = _AsyncAgent(memory._real, **options)
+        real.seen_as(lambda twin: AgentMemory(twin, memory._loop))
+        super().__init__(real, memory._loop)
+
+    run = _blocking(_AsyncAgent.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +22,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # Long enough for any path or e-mail address, short enough that a pasted document is refused.
 _LONGEST_NAME = 256
+_NOT_IN_NAMES = {"Cc", "Zl", "Zp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,8 @@ def plain_json(value: Any, path: str = "metadata") -> Any:
     except RecursionError as error:
         raise BadInput(f"{path} refers to itself or is nested too deeply to store") from error
     except (TypeError, ValueError) as error:
+        if "Circular" in str(error):  # its path would be as long as the circle is short
+            raise BadInput(f"{path} contains itself, which cannot be stored as JSON; leave that part out") from error
         raise BadInput(f"{_first_unstorable(value, path)} cannot be stored as JSON: {error}") from error
     return json.loads(text)
 
@@ -258,8 +262,13 @@ def _storable(value: Any) -> bool:
 def _check_name(part: str, name: str) -> None:
     if not isinstance(name, str) or not name.strip():
         raise BadInput(f"the {part} of a scope is a non-empty name, not {name!r}")
-    if len(name) > _LONGEST_NAME or "\x00" in name:
-        raise BadInput(f"the {part} of a scope has at most {_LONGEST_NAME} characters and no NUL")
+    if len(name) > _LONGEST_NAME or has_control(name):
+        raise BadInput(f"the {part} of a scope has at most {_LONGEST_NAME} characters and no control characters")
+
+
+def has_control(name: str) -> bool:
+    """Whether a name holds control characters, or separators that some programs take for the end of a line."""
+    return any(unicodedata.category(one) in _NOT_IN_NAMES for one in name)
 
 
 def _head(text: str, width: int = 80) -> str:

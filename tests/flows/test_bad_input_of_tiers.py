@@ -94,6 +94,8 @@ CALLS: dict[str, tuple[Call, Bad]] = {
     "semantic.add_many content": (lambda m, x: m.semantic.add_many([{"content": "good"}, {"content": x}]), TEXTS),
     "semantic.get id": (lambda m, x: m.semantic.get(x), NO_TEXT),
     "semantic.forget id": (lambda m, x: m.semantic.forget(x), NO_TEXT),
+    "semantic.page limit": (lambda m, x: m.semantic.page(x), COUNTS),
+    "semantic.page after": (lambda m, x: m.semantic.page(after=x), [(5, "text|id"), (b"bytes", "text|id")]),
     "semantic.history key": (lambda m, x: m.semantic.history(x), NO_TEXT),
     "semantic.update_importance": (lambda m, x: m.semantic.update_importance("there", x), FRACTIONS),
     "semantic.search query": (lambda m, x: m.semantic.search(x), QUERIES),

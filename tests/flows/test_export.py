@@ -49,6 +49,7 @@ async def furnish(memory: AgentMemory, clock: ManualClock) -> None:
     """Something in every tier, with a past."""
     await memory.remember("Ada prefers metric units.", importance=0.8, metadata={"project": {"name": "apollo", "n": 7}})
     await memory.remember("The office is in Oslo.", key="office")
+    clock.forward(timedelta(seconds=1))
     await memory.remember("The office is in Bergen.", key="office")
     clock.forward(timedelta(minutes=30))
     await memory.remember("The office is in Oslo.", key="office")
@@ -250,12 +251,14 @@ async def test_how_far_a_log_was_read_is_not_taken_along(memory: AgentMemory, op
 
 async def test_a_doubtful_file_is_trusted_no_more_than_asked(furnished: AgentMemory, tmp_path: Path):
     await furnished.export(tmp_path / "a.jsonl")
-    with pytest.raises(BadInput, match="never becomes"):
-        await furnished.scoped(user="bob", agent="x").import_from(tmp_path / "a.jsonl", trust=0.3)
-    rewrite(tmp_path / "a.jsonl", lambda lines: [line for line in lines if line.get("tier") != "procedural"])
-    bob = furnished.scoped(user="bob")
-    await bob.import_from(tmp_path / "a.jsonl", trust=0.3)
+    bob = furnished.scoped(user="bob", agent="x")
+    report = await bob.import_from(tmp_path / "a.jsonl", trust=0.3)
     assert max(one.trust for one in await items(bob)) == 0.3
+    assert (report.added["semantic"], report.untrusted) == (7, 3)
+    assert "procedural" not in report.added
+    assert await bob.procedural.all(retired=True) == []
+    assert (await bob.import_from(tmp_path / "a.jsonl", trust=0.5)).untrusted == 0
+    assert {one.trust for one in await bob.procedural.all(retired=True)} == {0.5}
     for wrong in (-1, 2, True, "much"):
         with pytest.raises(BadInput, match="trust"):
             await bob.import_from(tmp_path / "a.jsonl", trust=wrong)  # type: ignore[arg-type]

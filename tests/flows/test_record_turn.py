@@ -89,6 +89,23 @@ async def test_words_that_came_with_an_open_call_stay_with_it(memory: AgentMemor
     assert [role for role, _ in await shown(memory)] == ["user", "assistant", "tool", "assistant"]
 
 
+async def test_a_result_without_a_call_before_it_is_refused(memory: AgentMemory):
+    for calls in ([OPENAI_RESULT], [ANTHROPIC_RESULT], [RESPONSES_RESULT], [{**PLAIN, "id": "c2"}, OPENAI_RESULT]):
+        with pytest.raises(BadInput, match="no call with that id"):
+            await memory.record_turn("Which tea?", "Three kinds.", tool_calls=calls)
+    assert await counts(memory) == (0, 0)
+    await memory.scoped(session="other").record_turn("Which tea?", tool_calls=[OPENAI])
+    with pytest.raises(BadInput, match="no call with that id"):
+        await memory.record_turn(None, "Three kinds.", tool_calls=[OPENAI_RESULT])
+
+
+async def test_a_late_result_may_be_told_twice(memory: AgentMemory):
+    await memory.record_turn("Which tea?", "Let me look.", tool_calls=[OPENAI])
+    for _ in range(2):
+        await memory.record_turn(None, "Three kinds.", tool_calls=[OPENAI_RESULT], id="late")
+    assert [role for role, _ in await shown(memory)] == ["user", "assistant", "tool", "assistant"]
+
+
 async def test_a_result_may_be_empty_and_a_call_may_fail(memory: AgentMemory):
     calls = [
         {"name": "touch", "arguments": {}, "result": None},

@@ -154,11 +154,10 @@ class TestKeys:
         assert sum(item.superseded_by is None for item in history) == 1
         assert len(await found(memory, "door code")) == 1
 
-    async def test_keys_and_plain_facts_do_not_meet(self, memory: AgentMemory):
+    async def test_the_same_words_under_two_keys_are_two_facts(self, memory: AgentMemory):
         await memory.remember("Oslo", key="office")
-        await memory.remember("Oslo")
         await memory.remember("Oslo", key="birthplace")
-        assert (await memory.stats()).items == 3
+        assert (await memory.stats()).items == 2
         assert await memory.semantic.history("nothing") == []
 
 

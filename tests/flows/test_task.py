@@ -225,9 +225,9 @@ async def test_without_a_task_there_are_no_steps_and_no_end(memory: AgentMemory)
     await memory.end_task(True, "Done.")
     with pytest.raises(BadInput, match="start_task"):
         await memory.end_task(True, "Done.")
-    memory.working.set_task("set by hand")
-    with pytest.raises(BadInput, match="start_task"):
-        await memory.record_step("hm", "look", "nothing")
+    memory.working.set_task("set by hand")  # and what is shown as the task at hand can be gone on with
+    assert (await memory.record_step("hm", "look", "nothing")).number == 1
+    assert (await memory.end_task(True, "Done.")).task == "set by hand"
 
 
 async def test_a_task_that_is_begun_over_another_gives_that_one_up(memory: AgentMemory):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from recollect.interfaces.cli import main
 from recollect.sync import AgentMemory
 from tests.embedders import HashEmbedder
+from tests.interfaces.running import Call, Done, caller
 
 # typer still imports names that click means to drop; neither is ours.
 pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
@@ -25,19 +22,6 @@ PROGRAM = "from recollect.interfaces.cli import main; main()"
 ESCAPES = (
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 bell\x07 \x9b2J back\x08space \rreturn \x1bP+q\x1b\\ :100: [bold]x[/bold]"
 )
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Call = Callable[..., Done]
 
 
 def run(directory: Path, *arguments: str, given: bytes | None = None, **environ: str) -> Done:
@@ -58,19 +42,7 @@ def run(directory: Path, *arguments: str, given: bytes | None = None, **environ:
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """The same entry point in this process, which is quicker; anything but an exit would fail the test."""
-
-    def call_here(directory: Path, *arguments: str, **environ: str) -> Done:
-        monkeypatch.chdir(directory)
-        monkeypatch.setattr(sys, "argv", ["recollect", *arguments])
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, *capsys.readouterr())
-
-    return call_here
+    return caller(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -354,9 +326,9 @@ class TestKeeping:
     def test_settings_are_shown_with_their_origin(self, tmp_path: Path, call: Call):
         (tmp_path / "recollect.toml").write_text("readers = 2\n", "utf-8")
         shown = call(tmp_path, "config", "show", "--json", RECOLLECT_CANDIDATES="50").json
-        assert shown["readers"]["value"] == "2"
+        assert shown["readers"]["value"] == 2
         assert shown["readers"]["from"].endswith("recollect.toml")
-        assert shown["candidates"] == {"value": "50", "from": "RECOLLECT_CANDIDATES"}
+        assert shown["candidates"] == {"value": 50, "from": "RECOLLECT_CANDIDATES"}
         assert shown["embedder"]["from"] == "default"
         assert "minilm" in call(tmp_path, "config", "show").out
 

@@ -110,3 +110,28 @@ def test_options_stay_few_and_say_why():
 
     assert len(fields(Settings)) <= 30
     assert all(option.metadata["why"] for option in fields(Settings))
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("RECOLLECT_STROE", "RECOLLECT_STORE"),
+        ("RECOLLECT_MIN_RELEVANCY", "RECOLLECT_MIN_RELEVANCE"),
+        ("RECOLLECT_CANDIDATE", "RECOLLECT_CANDIDATES"),
+    ],
+)
+def test_a_misspelled_variable_is_refused_with_what_was_meant(slip: str, meant: str, tmp_path: Path):
+    with pytest.raises(BadSettings, match=f"{slip} is no option; did you mean {meant}"):
+        Settings.load(environ={slip: "1"}, directory=tmp_path)
+
+
+def test_tiers_are_not_set_by_a_variable(tmp_path: Path):
+    with pytest.raises(BadSettings, match=r"recollect\.toml"):
+        Settings.load(environ={"RECOLLECT_TIERS": "x"}, directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other", ["MODEL_DIR", "CACHE", "FAILPOINTS", "SEED", "KILLS", "SOAK_SECONDS", "CLOCK_SECONDS", "TASKS", "MY_APP"]
+)
+def test_other_variables_with_our_prefix_are_left_alone(other: str, tmp_path: Path):
+    assert Settings.load(environ={f"RECOLLECT_{other}": "1"}, directory=tmp_path) == Settings()

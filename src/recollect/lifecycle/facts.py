@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,23 +11,28 @@ from typing import Any
 from recollect.clock import to_micros
 from recollect.inference.offline import importance_of
 from recollect.lifecycle import marks
-from recollect.lifecycle.attributes import attribute_of
+from recollect.lifecycle.claims import Claim, claims_of
 from recollect.lifecycle.forget import is_copy
+from recollect.lifecycle.known import adds_nothing, is_claimed_by
 from recollect.lifecycle.promote import IMPORTANCE, Rule
 from recollect.lifecycle.report import Action
 from recollect.lifecycle.run import Run
 from recollect.lifecycle.spoken import Spoken
-from recollect.lifecycle.statements import fingerprint
+from recollect.lifecycle.succession import is_own, since, succession
 from recollect.stores.ops import Put
-from recollect.stores.where import Where
-from recollect.tiers.consolidate import survivor_of
+from recollect.stores.where import Condition, Where
 from recollect.values import MemoryItem, Scope, content_id
 from recollect.words import analyse
 
 # What a model wrote is not what was said, however well it was meant.
 _TRUST_IN_MODELS = 0.8
-_ALIKE = 5
-_TERMS = 12
+_ALIKE = 20
+_TERMS = 32
+# Much has the word `live` in it. What claims something and no more is short: of so many the shortest are looked at.
+_KIN = 2000
+_SHORTEST = 100
+_LATELY = 8
+_UNKEYED = (Condition("key", "eq", None), Condition("session", "eq", None))
 
 
 class Facts:
@@ -51,18 +57,18 @@ class Facts:
         if told and marks.was_said_by(told, at):
             return  # made a fact already: whether it is still there is the user's business
         held = await self._item(id)
-        if await self._is_known(held, text, at):
+        kin = await self._kin(claims_of(text)) if spoken.by == "user" else []
+        if await self._is_known(held, text, kin, at) or (quote and await self._is_known(None, quote, [], at)):
             self.set_note(marks.kept(id), {**told, "at": to_micros(at)})
             return
         if held is not None:  # what was true once and is said again is a new item, so that the time between stays
             id = content_id(space, text, at.isoformat())
         item = self._fact(spoken, id, text, rule, quote)
         item = replace(item, derived_from=tuple(dict.fromkeys((*origins, spoken.entry.id))))
-        item = await self._in_its_time(item)
-        self.fresh[item.id] = item
+        ended = await self._take_its_place(item, kin)
         self.set_note(marks.kept(content_id(space, text)), {"at": to_micros(at)})
         why = f"{rule}, from entry {spoken.entry.id} of {spoken.source}"
-        self.actions.append(Action(item.id, "semantic", why))
+        self.actions.append(Action(item.id, "semantic", "; ".join((why, *(f"ends {id}" for id in ended)))))
 
     async def note(self, name: str) -> Mapping[str, Any]:
         """What is noted under a name, with what this page adds to it."""
@@ -96,27 +102,24 @@ class Facts:
         found = await self._run.ground.get(self._run.facts, id)
         return found[0] if found else None
 
-    async def _is_known(self, held: MemoryItem | None, text: str, at: datetime) -> bool:
-        """Whether these words are an item already, under whatever key; a former value that is said anew is not."""
+    async def _is_known(self, held: MemoryItem | None, text: str, kin: list[MemoryItem], at: datetime) -> bool:
+        """Whether this is an item already, in whatever words and under whatever key; a former value anew is not."""
         if held is not None:
             return held.superseded_by is None or is_copy(held) or (held.valid_to is not None and at <= held.valid_to)
-        said = fingerprint(text)
-        if any(fingerprint(item.content) == said for item in self.fresh.values()):
+        now = self._run.now
+        if is_claimed_by(text, (one for one in kin if one.live_at(now) and since(one) <= at and is_own(one))):
             return True
         terms = tuple(dict.fromkeys(analyse(text)))[:_TERMS]
-        where = Where(self._run.facts, live_at=self._run.now)
+        where = Where(self._run.facts, live_at=now)
         found = (await self._run.means.records.matching(where, terms, limit=_ALIKE)).found
-        items = await self._run.ground.get(self._run.facts, *(one.brief.id for one in found))
-        return any(fingerprint(item.content) == said for item in items)
+        items = [item for item in await self._as_they_are(one.brief.id for one in found) if item.live_at(now)]
+        return any(adds_nothing(text, item) for item in (*self.fresh.values(), *items) if item.live_at(now))
 
     def _fact(self, spoken: Spoken, id: str, text: str, rule: Rule, quote: str | None) -> MemoryItem:
         scope, space, at, now = self._run.scope, spoken.space, spoken.entry.at, self._run.now
-        attribute = attribute_of(text) if spoken.by == "user" else None
         told: dict[str, Any] = {"rule": rule, "kind": spoken.entry.kind, "session": space.session}
         if quote is not None:
             told["quote"] = quote
-        if attribute is not None:
-            told["attribute"] = attribute
         return MemoryItem(
             id=id,
             content=text,
@@ -129,26 +132,40 @@ class Facts:
             trust=spoken.trust if quote is None else min(spoken.trust, _TRUST_IN_MODELS),
         )
 
-    async def _in_its_time(self, item: MemoryItem) -> MemoryItem:
-        """Where only one value can be true, the later one ends the earlier, in whichever order they are read."""
-        attribute = item.metadata.get("attribute")
-        if attribute is None:
-            return item
-        name = marks.valued(attribute)
-        current = await self._current((await self.note(name)).get("item"))
-        if current is not None and current.created_at > item.created_at:
-            return replace(item, valid_to=current.created_at, superseded_by=current.id)
-        if current is not None and current.id != item.id:
-            ended = replace(current, valid_to=item.created_at, superseded_by=item.id)
-            if current.id in self.fresh:
-                self.fresh[current.id] = ended
+    async def _take_its_place(self, item: MemoryItem, kin: list[MemoryItem]) -> list[str]:
+        """Add an item, end what it contradicts, or end it where that came later; the ids of what it ends."""
+        claims = claims_of(item.content)
+        found = succession(item, kin) if kin else None
+        for one in () if found is None else found.ended:
+            if one.id in self.fresh:
+                self.fresh[one.id] = one
             else:
-                self._changed[current.id] = (ended, current.version)
-        self.set_note(name, {"item": item.id})
-        return item
+                self._changed[one.id] = (one, one.version)
+        fresh = (item,) if found is None else (found.item, *found.left)
+        for one in fresh:
+            self.fresh[one.id] = one
+        self.actions += [Action(one.id, "semantic", f"what still holds of {one.derived_from[0]}") for one in fresh[1:]]
+        for slot in {claim.slot for claim in claims}:
+            name = marks.valued(slot)
+            lately = [*(await self.note(name)).get("items", ()), *(one.id for one in fresh)]
+            self.set_note(name, {"items": lately[-_LATELY:]})
+        return [] if found is None else [one.id for one in found.ended]
 
-    async def _current(self, id: str | None) -> MemoryItem | None:
-        held = None if id is None else await self._item(id)
-        if held is None or held.superseded_by is None:
-            return held
-        return await survivor_of(self._run.means.records, self._run.facts, held, self._run.now)
+    async def _kin(self, claims: tuple[Claim, ...]) -> list[MemoryItem]:
+        """What may claim something of the same slots: found by its words, and by the notes on what was said lately."""
+        ids: dict[str, None] = {}
+        for claim in claims:
+            ids |= dict.fromkeys((await self.note(marks.valued(claim.slot))).get("items", ()))
+            where = Where(self._run.facts, live_at=self._run.now, conditions=_UNKEYED)
+            found = await self._run.means.records.matching(where, claim.probes, limit=_KIN)
+            short = heapq.nsmallest(_SHORTEST, found.found, key=lambda one: one.brief.length)
+            ids |= dict.fromkeys(one.brief.id for one in short)
+        if not claims:
+            return []
+        stored = await self._as_they_are(id for id in ids if id not in self.fresh)
+        return [*self.fresh.values(), *stored]
+
+    async def _as_they_are(self, ids: Iterable[str]) -> list[MemoryItem]:
+        """The items, with what this page has changed."""
+        found = await self._run.ground.get(self._run.facts, *ids)
+        return [self._changed[item.id][0] if item.id in self._changed else item for item in found]

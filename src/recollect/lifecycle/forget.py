@@ -10,6 +10,8 @@ from recollect.values import MemoryItem
 
 # An item that was found at least so often has earned its place.
 _USED = 2
+# Where the metadata of an item names the later statement that has ended it.
+ENDED_BY = "ended_by"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ def why_forgotten(item: MemoryItem, rules: Rules, now: datetime) -> str | None:
 
 
 def is_copy(item: MemoryItem) -> bool:
-    """Whether an item says what another one says. The former value of an attribute is history, and no copy."""
-    return item.superseded_by is not None and item.key is None and "attribute" not in item.metadata
+    """Whether an item says what another one says. What was true until something else was is history, and no copy."""
+    return item.superseded_by is not None and item.key is None and item.metadata.get(ENDED_BY) != item.superseded_by
 
 
 def may_be_capped(item: MemoryItem) -> bool:

@@ -76,14 +76,14 @@ def kept(id: str) -> str:
     return f"kept:{id}"
 
 
-def valued(attribute: str) -> str:
-    """The name of the note on which fact tells the value of an attribute."""
-    return f"value:{attribute}"
+def valued(slot: str) -> str:
+    """The name of the note on which facts have told the value of a slot lately."""
+    return f"value:{_digest(slot)}"
 
 
 def said(fingerprint: str) -> str:
     """The name of the note on how often something was said."""
-    return f"{_SAID}{hashlib.blake2b(fingerprint.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"
+    return f"{_SAID}{_digest(fingerprint)}"
 
 
 def seq_of(mark: MemoryItem | None) -> int:
@@ -109,3 +109,7 @@ def is_repeated(told: Mapping[str, Any]) -> bool:
 def was_said_by(told: Mapping[str, Any], at: datetime) -> bool:
     """Whether what was said at a moment is what a fact was made of already, or came before it."""
     return to_micros(at) <= int(told.get("at", 0)) + _SAME_MOMENT
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()

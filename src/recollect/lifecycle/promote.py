@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from recollect.lifecycle.claims import claims_of
 from recollect.lifecycle.corrections import is_correction, is_rejection
 from recollect.lifecycle.decisions import is_decision
 from recollect.lifecycle.identity import is_identity
@@ -111,7 +112,17 @@ def _rule_of(statement: Statement, plain: str, corrected: bool) -> Rule | None:
         return "decision"
     if is_identity(plain):
         return "identity"
-    return "preference" if is_preference(plain) else None
+    if is_preference(plain):
+        return "preference"
+    return _by_its_claims(statement.text)
+
+
+def _by_its_claims(text: str) -> Rule | None:
+    """What puts a new value where there was one lasts too, such as `I don't live in Lisbon anymore`."""
+    claims = claims_of(text)
+    if not claims or not all(claim.firm for claim in claims):
+        return None
+    return claims[0].kind if all(claim.holds for claim in claims) else "correction"
 
 
 def _is_stated(statement: Statement) -> bool:

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from recollect.lifecycle.known import TRUSTED
 from recollect.lifecycle.promote import Worthy, worthy
+from recollect.lifecycle.recited import is_recited, own_words
 from recollect.lifecycle.statements import asks_to_be_forgotten
-from recollect.recall.lines import is_recalled, without_recalled
+from recollect.recall.lines import is_recalled
 from recollect.stores.ops import Entry
 from recollect.values import NOTHING, Space
 
 Speaker = Literal["user", "agent"]
 
-# Less than this is hearsay: it may be recalled from the episode as what it is, and is not made a fact.
-_TRUSTED = 0.5
 _TRUST = {"user": 1.0, "human": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.3, "web": 0.3}
 _NOT_THE_USER = frozenset("assistant agent ai bot model system tool function developer llm".split())
 
@@ -58,11 +58,11 @@ def spoken(space: Space, entry: Entry) -> Spoken | None:
     if not isinstance(told, Mapping) or told.get("recalled"):
         return None
     by = _speaker(space, entry, told)
-    if by is None or (trust := _trust(told, by)) < _TRUSTED:
+    if by is None or (trust := _trust(told, by)) < TRUSTED:
         return None
     # An application may have put the recalled block before the question: what is left is the user's own.
-    text = without_recalled(_users_part(entry.content)) if by == "user" else entry.content
-    if not text.strip() or asks_to_be_forgotten(text) or (by == "agent" and is_recalled(text)):
+    text = own_words(_users_part(entry.content)) if by == "user" else entry.content
+    if not text.strip() or asks_to_be_forgotten(text) or (by == "agent" and (is_recalled(text) or is_recited(text))):
         return None
     return Spoken(space, entry, text, by, trust)
 
@@ -100,5 +100,5 @@ def _trust(told: Mapping[str, Any], by: str) -> float:
     if isinstance(given, int | float) and not isinstance(given, bool) and 0.0 <= given <= 1.0:
         trusts.append(float(given))
     if isinstance(source := told.get("source"), str):
-        trusts.append(_TRUST.get(source.split(":")[0].lower(), _TRUSTED))
+        trusts.append(_TRUST.get(source.split(":")[0].lower(), TRUSTED))
     return min(trusts)

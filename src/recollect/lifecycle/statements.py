@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from recollect.lifecycle.recited import is_recited
 from recollect.words import analyse
 
 # A longer message is a pasted document: its first sentences may be the sender's own, the rest is material.
@@ -114,7 +115,7 @@ def statements(message: str) -> list[Statement]:
         text = text[: material.start()]
     found: list[Statement] = []
     for sentence in _sentences(text):
-        if len(sentence) <= _LONGEST_SENTENCE:
+        if len(sentence) <= _LONGEST_SENTENCE and not is_recited(sentence):
             found.append(Statement(sentence, _unquoted(sentence), found[-1] if found else None))
     return found
 

@@ -24,8 +24,10 @@ from recollect.memory.parts import Parts
 from recollect.memory.recalling import recalled
 from recollect.memory.reembedding import holding_vectors, reembed
 from recollect.memory.stats import Stats, stats_of
+from recollect.memory.step_memory import Minds
 from recollect.memory.task_life import StepRecord, TaskLife, TaskOutcome
 from recollect.memory.turn_record import TurnRecord, record, turn_of
+from recollect.runtime.checkpoints import Checkpoints
 from recollect.settings import Settings
 from recollect.tiers.conversation import ConversationMemory
 from recollect.tiers.episodic import EpisodicMemory
@@ -67,6 +69,13 @@ class AgentMemory:
             scope=scope,
             settings=settings,
             clock=clock,
+        )
+        self.checkpoints = Checkpoints(
+            stores.tasks(),
+            scope=scope,
+            settings=settings,
+            clock=clock,
+            minds=Minds(self, parts, lambda parts: AgentMemory(parts, scope)),
         )
         self.lifecycle = Lifecycle(parts.means, scope)
         parts.lifecycles.add(self.lifecycle)
@@ -125,6 +134,7 @@ class AgentMemory:
         """What matters for this query, from every tier, within `budget` tokens; empty and falsy when nothing does."""
         options = Options(tiers=tiers, budget=budget, min_relevance=min_relevance, as_of=as_of, where=where)
         least, now = self._parts.settings.min_relevance, self._parts.clock()
+        await self._tasks.look_back()
         return await recalled(self._parts, self, asked(query, n, options, min_relevance=least, now=now))
 
     async def record_turn(
@@ -190,6 +200,7 @@ class AgentMemory:
         nothing else. Vectors are left out: they are made again by whichever model the importing store has. What others
         write meanwhile may be in it or not; `backup` is the copy of one moment.
         """
+        await self._tasks.look_back()
         return await export(self._exported(), checked_path(path), overwrite=overwrite, progress=progress)
 
     async def import_from(
@@ -205,6 +216,7 @@ class AgentMemory:
         in batches that are each whole or not there (a procedure with its versions, a conversation, 256 facts or
         episodes); after a crash, run it again. `trust` caps the trust of facts and procedures from a doubtful file.
         """
+        await self._tasks.look_back()
         work = Import(self._parts, self._exported(), lambda working: setattr(self, "working", working))
         return await work.run(checked_path(path), trust=trust, progress=progress)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
 from datetime import datetime
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 from recollect.errors import BadInput
 from recollect.stores.admission import admitted
 from recollect.stores.ops import Entry, Put
+from recollect.tiers import keyed
 from recollect.tiers.entries import (
     checked_content,
     checked_id,
@@ -24,9 +26,6 @@ from recollect.tiers.procedure_input import checked_key, checked_trust
 from recollect.values import NOTHING, MemoryItem, Scope, Space, Tier, Turn, content_id
 
 FORMAT = 1
-
-# Of one key.
-_MOST_VALUES = 1000
 
 _READ_SO_FAR = "log:"
 _KEPT = "kept:"
@@ -101,21 +100,11 @@ def moved_id(item: MemoryItem, source: Space, target: Space) -> str:
         return version_id(target, item.key or "", procedure_of(item).version)
     if item.tier != "semantic":
         return item.id
-    for parts in _identities(item):
+    # The first: promoted again by the lifecycle, when what it had promoted was over.
+    for parts in chain(([item.created_at.isoformat()],), keyed.identities(item)):
         if item.id == content_id(source, item.content, *parts):
             return content_id(target, item.content, *parts)
     return content_id(target, item.content, "imported", item.id)
-
-
-def _identities(item: MemoryItem) -> Iterator[list[str]]:
-    """What the id of an item may be derived from, besides its content."""
-    parts = [f"key={item.key}"] if item.key is not None else []
-    if (turn := item.turn) is not None:
-        parts += [f"session={turn.session}", f"speaker={turn.speaker}", f"position={turn.position!r}"]
-    yield parts
-    yield [item.created_at.isoformat()]  # true once, and said again when that was over
-    if item.key is not None:  # a value that was said again after others
-        yield from ([item.key, item.created_at.isoformat(), str(before)] for before in range(_MOST_VALUES))
 
 
 def moved(item: MemoryItem, ids: Mapping[str, str]) -> MemoryItem:

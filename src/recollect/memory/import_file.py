@@ -13,7 +13,7 @@ from recollect.memory.export_file import MARK
 from recollect.memory.export_lines import FORMAT, entry_of, item_of, moment, session_of
 from recollect.stores.ops import Entry
 from recollect.tiers.conversation import ConversationMemory
-from recollect.tiers.procedure_input import checked_trust
+from recollect.tiers.procedure_input import LEAST_TRUST
 from recollect.tiers.working import WorkingMemory
 from recollect.values import MemoryItem, Scope
 
@@ -65,6 +65,7 @@ class ImportFile:
         self._seen = 0
         self._ended = False
         self.source = target
+        self.untrusted = 0
 
     def close(self) -> None:
         self._file.close()
@@ -72,7 +73,7 @@ class ImportFile:
     def rewind(self) -> None:
         """To the first line behind the header."""
         self._file.seek(0)
-        self._number, self._seen, self._ended = 0, 0, False
+        self._number, self._seen, self._ended, self.untrusted = 0, 0, False, 0
         header = self._line(self._file.readline(_LONGEST_LINE))
         version = None if header is None else header.get(MARK)
         if header is None or isinstance(version, bool) or not isinstance(version, int) or version < 1:
@@ -100,7 +101,11 @@ class ImportFile:
             else:
                 self._seen += 1
                 with _named(self._number):
-                    found.append((self._number, self._value(line)))
+                    value = self._trusted(self._value(line))
+                if value is None:
+                    self.untrusted += 1
+                else:
+                    found.append((self._number, value))
         return found
 
     @property
@@ -133,7 +138,7 @@ class ImportFile:
     def _value(self, line: dict[str, Any]) -> Line:
         match line.get("tier"):
             case "semantic" | "procedural" | "lifecycle" as tier:
-                return self._trusted(item_of(line, tier, self.source, self._target, self._longest))
+                return item_of(line, tier, self.source, self._target, self._longest)
             case "episodic":
                 return Happened(session_of(line), entry_of(line, self._longest))
             case "conversation":
@@ -143,12 +148,13 @@ class ImportFile:
             case other:
                 raise BadInput(f"there is no tier {other!r:.80} in an export")
 
-    def _trusted(self, item: MemoryItem) -> MemoryItem:
-        if self._trust is None or item.trust <= self._trust:
-            return item
-        if item.tier == "procedural":
-            checked_trust(item.source, self._trust)
-        return replace(item, trust=self._trust)
+    def _trusted(self, line: Line) -> Line | None:
+        """The line, trusted no more than the file is; None for a procedure that nobody should follow then."""
+        if self._trust is None or not isinstance(line, MemoryItem) or line.trust <= self._trust:
+            return line
+        if line.tier == "procedural" and self._trust < LEAST_TRUST:
+            return None
+        return replace(line, trust=self._trust)
 
     def _said(self, line: Mapping[str, Any]) -> Said:
         session = session_of(line)

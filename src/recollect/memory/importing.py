@@ -32,11 +32,15 @@ _TRIES = 32
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What became of the lines, by tier: `added` here, `present` already (and left as it was), or `expired` since."""
+    """What became of the lines, by tier: `added` here, `present` already (and left as it was), or `expired` since.
+
+    `untrusted` counts versions of procedures that were left out: under the trust given, none may be followed.
+    """
 
     added: Mapping[str, int]
     present: Mapping[str, int]
     expired: int
+    untrusted: int = 0
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ class Import:
             await self._write(file, total, progress)
         finally:
             await asyncio.to_thread(file.close)
-        return ImportReport(dict(self._added), dict(self._present), self._expired)
+        return ImportReport(dict(self._added), dict(self._present), self._expired, file.untrusted)
 
     async def _check(self, file: ImportFile) -> int:
         """Every line, once: whatever is wrong with one of them, nothing has been written."""

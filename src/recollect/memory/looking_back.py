@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,8 +11,11 @@ from weakref import WeakKeyDictionary
 from recollect.errors import EmbedderFailed
 from recollect.inference.base import Embedding
 from recollect.memory.asked import Asked
+from recollect.memory.in_confidence import is_confided
 from recollect.recall.across import Found, together
 from recollect.recall.calibrate import DEFAULT, Calibration, calibrated
+from recollect.recall.echoes import echoes, key
+from recollect.recall.leaning import is_bare, leans
 from recollect.recall.lines import CURRENT, RECENT, Line, is_recalled, without_recalled
 from recollect.recall.recent import NEWEST, NOTHING_SHARED, Seen, Shared, excerpt, judged, shared_words
 from recollect.stores.base import Log
@@ -30,8 +33,20 @@ then what happened and what was said."""
 # The newest so many of a log are looked at: for older ones each tier has a search of its own.
 _EPISODES = 24
 _MESSAGES = 24
-_OF_ANOTHER_SESSION = 20
-_OTHER_SESSIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a log is read beyond this session: the newest so many entries of the newest so many others."""
+
+    entries: int
+    sessions: int
+    kinds: Sequence[str] = ()
+
+
+_EPISODES_ELSEWHERE = Reach(20, 16)
+# Instructions and summaries are of their own session alone.
+_MESSAGES_ELSEWHERE = Reach(16, 12, ("user", "assistant", "tool"))
 
 # So many of the newest are compared by meaning, and so much of each: a text costs the model what a question does.
 _COMPARED = 12
@@ -45,6 +60,9 @@ _LONG_TO_READ = 40_000
 
 # A summary tells of everything; the part of it that a question is about takes no more than another line.
 _OF_A_SUMMARY = 800
+
+# The kinds of entries that may be nothing but politeness.
+_SPOKEN = (*ROLES, "turn")
 
 _SUMMARY = "earlier in this session"
 _TRUST_IN_TOOLS = Fact(content="", source="tool").trusted
@@ -101,6 +119,18 @@ class Candidate:
     space: Space
     entry: Entry
     age: int | None = None
+    lean: int = NEWEST
+    """Up to which age it may be leaned on."""
+    session: Sequence[Entry] = ()
+    """All that was read of its session, where that is another one."""
+
+    @property
+    def recency(self) -> int | None:
+        return self.age if self.age is not None and self.age < self.lean else None
+
+    @property
+    def confided(self) -> bool:
+        return bool(self.session) and is_confided(self.session, self.session.index(self.entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +138,7 @@ class Told:
     """An entry that is told, and what it is told as."""
 
     entry: Entry
+    space: Space
     hit: Hit
 
     def line(self, section: str, label: str) -> Line:
@@ -116,27 +147,22 @@ class Told:
 
 
 class Lately:
-    """Two sources: what happened, in this session and in others, and what was said in this one."""
+    """Two sources: what happened and what was said, in this session and in the user's others."""
 
     def __init__(self, asked: Asked, scope: Scope, meanings: Meanings) -> None:
         self._asked = asked
         self._scope = scope
         self._meanings = meanings
+        self._leaning = leans(asked.query)
 
     async def happened(self, log: Log) -> Found:
         """Episodes that the question is about, newest last."""
         if not self._asked.n:
             return Found()
         here = self._scope.space("episodic")
-        mine, others = await together(self._read(log, here, _EPISODES), self._elsewhere(log, here))
-        # In a session that has only begun, "last time" was in another one.
-        leaned_on = here if mine else max(others, key=lambda space: others[space][-1].at, default=here)
-        candidates = [
-            Candidate(space, entry, age if space == leaned_on else None)
-            for space, entries in ((here, mine), *others.items())
-            for age, entry in _aged(entries)
-        ]
-        told = sorted(await self._told(candidates, NEWEST), key=lambda one: one.entry.at)
+        mine, others = await together(self._read(log, here, _EPISODES), self._elsewhere(log, here, _EPISODES_ELSEWHERE))
+        own = self._aged(here, mine)
+        told = sorted(await self._told([*own, *self._of_others(own, others)]), key=lambda one: one.entry.at)
         return Found([one.line(RECENT, _kind_of(one)) for one in told])
 
     async def said(self, log: Log, summary: Callable[[], Awaitable[str | None]]) -> Found:
@@ -144,20 +170,49 @@ class Lately:
         if not self._asked.n:
             return Found()
         here = self._scope.space("conversation")
-        entries = await self._read(log, here, _MESSAGES)
+        mine, others = await together(self._read(log, here, _MESSAGES), self._elsewhere(log, here, _MESSAGES_ELSEWHERE))
         # Instructions are no news to anybody, and a message may be nothing but calls of tools.
-        spoken = [one for one in entries if one.kind in ROLES and one.kind != "system" and one.content.strip()]
-        candidates = [Candidate(here, entry, age) for age, entry in _aged(spoken)]
-        summed_up = await self._summed_up(entries, summary)
-        if summed_up is not None:
-            candidates.insert(0, Candidate(here, summed_up, 0))
-        told = await self._told(candidates, _NEWEST_MESSAGES)
+        spoken = [one for one in mine if one.kind in ROLES and one.kind != "system" and one.content.strip()]
+        own = self._aged(here, spoken, _NEWEST_MESSAGES)
+        summed_up = await self._summed_up(mine, summary)
+        before = [] if summed_up is None else [Candidate(here, summed_up, 0)]
+        told = await self._told([*self._of_others(own, others), *before, *own])
+        elsewhere = sorted((one for one in told if one.space != here), key=lambda one: one.entry.at)
         return Found(
             [
-                one.line(CURRENT, one.entry.kind) if one.entry.kind in ROLES else self._part_of_summary(one)
-                for one in told
+                *(one.line(RECENT, one.entry.kind) for one in elsewhere),
+                *(
+                    one.line(CURRENT, one.entry.kind) if one.entry.kind in ROLES else self._part_of_summary(one)
+                    for one in told
+                    if one.space == here
+                ),
             ]
         )
+
+    def _aged(self, space: Space, entries: Sequence[Entry], lean: int = NEWEST) -> list[Candidate]:
+        """The entries of a session with their ages; what says nothing by itself has none, and is not counted."""
+        found: list[Candidate] = []
+        age = 0
+        for entry in reversed(entries):
+            # Who writes a question down before they ask it is not to be told that they asked.
+            if self._leaning is not None and entry.content.strip() == self._asked.query.strip():
+                continue
+            bare = entry.kind in _SPOKEN and is_bare(entry.content)
+            found.append(Candidate(space, entry, None if bare else age, lean))
+            age += not bare
+        return found[::-1]
+
+    def _of_others(self, own: Sequence[Candidate], others: Mapping[Space, Sequence[Entry]]) -> list[Candidate]:
+        """The entries of other sessions. In a session that has only begun, "last time" was in the newest of them."""
+        begun = any(one.age is not None for one in own)
+        newest = None if begun or not others else max(others, key=lambda space: others[space][-1].at)
+        found: list[Candidate] = []
+        for space, entries in others.items():
+            if space == newest:
+                found += (replace(one, session=entries) for one in self._aged(space, entries))
+            else:
+                found += (Candidate(space, entry, session=entries) for entry in entries)
+        return found
 
     def _part_of_summary(self, summary: Told) -> Line:
         """The part that the question is about; compared is the whole, since each part would be new to the embedder."""
@@ -177,25 +232,32 @@ class Lately:
         text = await summary()
         return replace(newest, content=text) if text and text.strip() else None
 
-    async def _read(self, log: Log, space: Space, limit: int) -> list[Entry]:
+    async def _read(self, log: Log, space: Space, limit: int, kinds: Sequence[str] = ()) -> list[Entry]:
         then = self._asked.as_of
         if then is None:
             entries = await log.recent(space, limit=limit)
         else:
             entries = [entry for entry in await entire(log, space) if entry.at <= then][-limit:]
+        if kinds:
+            # Few are of another kind, and a store that has to look at them all the same takes longer to pick.
+            entries = [entry for entry in entries if entry.kind in kinds]
         long = sum(len(entry.content) for entry in entries) > _LONG_TO_READ
         return await asyncio.to_thread(_own_words, entries) if long else _own_words(entries)
 
-    async def _elsewhere(self, log: Log, here: Space) -> dict[Space, list[Entry]]:
-        """The newest episodes of the user's other sessions."""
+    async def _elsewhere(self, log: Log, here: Space, reach: Reach) -> dict[Space, list[Entry]]:
+        """The newest entries of the user's other sessions."""
         others = [space for space in await log.logs(here) if space != here]
         if not others:
             return {}
-        others = others[-_OTHER_SESSIONS:]
-        read = await together(*(self._read(log, space, _OF_ANOTHER_SESSION) for space in others))
-        return {space: entries for space, entries in zip(others, read, strict=True) if entries}
+        others = others[-reach.sessions :]
+        read = await together(*(self._read(log, space, reach.entries, reach.kinds) for space in others))
+        return {
+            space: told
+            for space, entries in zip(others, read, strict=True)
+            if (told := [entry for entry in entries if entry.content.strip()])
+        }
 
-    async def _told(self, candidates: Sequence[Candidate], newest: int) -> list[Told]:
+    async def _told(self, candidates: Sequence[Candidate]) -> list[Told]:
         """The candidates that the question is about, at most `n`, in their order."""
         asked = self._asked
         meant = [one for one in candidates if not asked.conditions or asked.means(_item(self._scope, one))]
@@ -207,14 +269,15 @@ class Lately:
         seen = Seen(
             shared=[words.get(at, NOTHING_SHARED) for at in places],
             cosines=[near.get(at) for at in places],
-            ages=[one.age for one in meant],
+            ages=[one.recency for one in meant],
         )
-        found = judged(asked.query, seen, calibration, newest)
-        worth = found.relevance
-        good = [at for at in places if worth[at] >= asked.min_relevance]
+        found = judged(seen, calibration, self._leaning)
+        worth = list(found.relevance)
+        good = [at for at in places if worth[at] >= asked.min_relevance and not meant[at].confided]
+        good = _without_echoes(good, worth, [key(meant[at].entry.content) for at in good])
         good = sorted(good, key=lambda at: (worth[at], meant[at].entry.at, at), reverse=True)[: asked.n]
         return [
-            Told(meant[at].entry, Hit(item, item.tier, worth[at], worth[at], found.why(at)))
+            Told(meant[at].entry, meant[at].space, Hit(item, item.tier, worth[at], worth[at], found.why(at)))
             for at in sorted(good)
             for item in [_item(self._scope, meant[at])]
         ]
@@ -241,8 +304,12 @@ def _own_words(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in own if entry.content]
 
 
-def _aged(entries: Sequence[Entry]) -> Iterator[tuple[int, Entry]]:
-    return zip(range(len(entries) - 1, -1, -1), entries, strict=True)
+def _without_echoes(places: Sequence[int], worth: list[float], keys: Sequence[str]) -> list[int]:
+    """The places without those that only repeat another one, which becomes worth as much as they are."""
+    found = echoes(keys)
+    for echo, said in found.items():
+        worth[places[said]] = max(worth[places[said]], worth[places[echo]])
+    return [at for place, at in enumerate(places) if place not in found]
 
 
 def _item(scope: Scope, one: Candidate) -> MemoryItem:

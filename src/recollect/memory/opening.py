@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,6 +23,7 @@ from recollect.stores.ops import Model
 from recollect.values import Tier
 
 _LLM_TIMEOUT = 60.0
+_AS_IN = "as in clock=lambda: datetime.now(UTC)"
 _SEARCHED: tuple[Tier, Tier] = ("semantic", "procedural")
 
 
@@ -53,6 +55,21 @@ class Opening(Generic[M]):
             await self._memory.close()
 
 
+def checked_clock(clock: Any) -> Clock:
+    """A clock that tells the time, asked once to see that it does: later it would be in the middle of a write."""
+    if not callable(clock):
+        raise BadSettings(f"clock is a callable that returns the time, not {type(clock).__name__}; {_AS_IN}")
+    try:
+        now = clock()
+    except TypeError as error:
+        raise BadSettings(f"clock is called without arguments, and that failed: {error}; {_AS_IN}") from error
+    if not isinstance(now, datetime):
+        raise BadSettings(f"clock returns a datetime, not {type(now).__name__}; {_AS_IN}")
+    if now.utcoffset() is None:
+        raise BadSettings(f"clock returned {now}, without a time zone; say which, {_AS_IN}")
+    return clock  # type: ignore[no-any-return]
+
+
 async def open_parts(
     store: str | Path | Mapping[str, str] | None,
     embedder: str | Embedder | Callable[[Any], Any] | None,
@@ -63,7 +80,7 @@ async def open_parts(
     if llm is not None and not callable(llm):
         raise BadSettings(f"llm is a callable that answers a prompt with a text, not {type(llm).__name__}")
     options = settings if settings is not None else await asyncio.to_thread(Settings.load)
-    now = clock or system_clock
+    now = system_clock if clock is None else checked_clock(clock)
     embedding = await connect_embedder(embedder, options)
     stores = await connect(options.store if store is None else store, options, now)
     try:

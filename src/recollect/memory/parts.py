@@ -13,6 +13,7 @@ from recollect.lifecycle import Lifecycle, Means
 from recollect.recall.recall import Recall
 from recollect.settings import Settings
 from recollect.stores.connect import Stores
+from recollect.tiers.entries import fresh_id
 from recollect.tiers.messages import Message
 
 _SUMMARY_TOKENS = 1000
@@ -31,6 +32,8 @@ class Parts:
     llm: LanguageModel | None
     lifecycles: WeakSet[Lifecycle] = field(default_factory=WeakSet)
     """Of every scope: whoever closes the stores stops those that run."""
+    opened_as: str = field(default_factory=fresh_id)
+    """This opening, told from those of other processes and other days."""
 
     @property
     def means(self) -> Means:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -9,7 +10,8 @@ from recollect.errors import EmbedderFailed
 from recollect.memory.asked import Asked
 from recollect.memory.looking_back import LASTS, Lately, Meanings
 from recollect.memory.parts import Parts
-from recollect.recall.across import Found, Source, across
+from recollect.recall.across import Found, Source, across, together
+from recollect.recall.clauses import clauses, uncovered
 from recollect.recall.lines import CURRENT, KNOWLEDGE, PROCEDURES, Line
 from recollect.recall.pack import pack
 from recollect.stores.question import Mode, Question
@@ -100,8 +102,15 @@ class Recalling:
             await self._meanings.of_the_question()
             hits = await search(asked.query, asked.n, **options)
         except EmbedderFailed as error:
-            hits = await search(asked.query, asked.n, mode="text", **options)
+            options["mode"] = "text"
+            hits = await search(asked.query, asked.n, **options)
             warnings.append(f"semantic memory was searched by words alone: {error}")
+        # Two questions in one are near to neither answer: what the whole leaves open is asked by itself.
+        parts = clauses(asked.query)
+        left_open = uncovered(parts, [hit.item.content for hit in hits]) if parts and asked.n else []
+        if left_open:
+            more = await together(*(search(part, asked.n, **options) for part in left_open))
+            hits = _best_of([hits, *more], asked.n)
         return Found([_line(hit, KNOWLEDGE) for hit in hits], warnings=warnings)
 
     async def _procedural(self) -> Found:
@@ -134,6 +143,18 @@ class Recalling:
 
     def _meant(self, hits: list[Hit]) -> list[Hit]:
         return [hit for hit in hits if self._asked.means(hit.item)]
+
+
+def _best_of(several: Sequence[Sequence[Hit]], n: int) -> list[Hit]:
+    """Each item once, as relevant as it is to the question it answers best; the best of every question stay."""
+    best: dict[str, Hit] = {}
+    for hit in (hit for hits in several for hit in hits):
+        known = best.get(hit.item.id)
+        if known is None or hit.relevance > known.relevance:
+            best[hit.item.id] = hit
+    firsts = {hits[0].item.id for hits in several if hits}
+    kept = sorted(best.values(), key=lambda hit: (hit.item.id in firsts, hit.relevance), reverse=True)[:n]
+    return sorted(kept, key=lambda hit: hit.relevance, reverse=True)
 
 
 def measured(procedure: Procedure) -> str:

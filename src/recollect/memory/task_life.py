@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from recollect.errors import BadInput, Conflict, NotFound
+from recollect.errors import BadInput, Conflict, NotFound, StoreError
 from recollect.inference.summarise import extract
 from recollect.memory import lesson
 from recollect.memory.in_order import write_in_order
 from recollect.memory.parts import Parts
+from recollect.memory.task_under_way import Running, Taken, dropped, found, kept, of_working
 from recollect.memory.tool_calls import result_text, tool_calls_of
 from recollect.stores.ops import Append, Model
 from recollect.tiers.conversation import ConversationMemory
@@ -31,8 +31,8 @@ _SHORT = 400
 _RESULTS_TOLD = 20
 _EXTRACT_TOKENS = 500
 
-# Of more than a session's episodes nothing is left to derive from.
-_MOST_EPISODES = 1000
+# A recall does not wait longer for what an earlier process may have left.
+_PATIENCE = 5.0
 
 
 class Tiers(Protocol):
@@ -69,20 +69,10 @@ class TaskOutcome:
     learned: MemoryItem
 
 
-@dataclass(slots=True)
-class _Running:
-    task: str
-    id: str
-    steps: int = 0
-    tried: deque[lesson.Tried] = field(default_factory=lambda: deque(maxlen=lesson.kept_steps()))
-    episodes: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_EPISODES))
-    # Each procedure that steps were trials of, and whether one of them failed.
-    procedures: dict[str, bool] = field(default_factory=dict)
-
-
 class TaskLife:
     """The task of one memory object, one at a time; a memory made by `scoped` has a task of its own, or none.
 
+    A session that an earlier process left in the middle of a task is in the middle of it still.
     The steps are in working memory and in the episodes. The dialogue gets two messages, what was asked and what came
     of it, unless they were just said there: a model that is shown the conversation needs no list of tool calls.
     """
@@ -90,21 +80,36 @@ class TaskLife:
     def __init__(self, tiers: Tiers, parts: Parts) -> None:
         self._tiers = tiers
         self._parts = parts
-        self._running: _Running | None = None
+        self._running: Running | None = None
+        self._looked = False
         self._one_at_a_time = asyncio.Lock()
+
+    async def look_back(self) -> None:
+        """Take up what an earlier process left, for a recall: one that cannot ask the store says so itself."""
+        if self._looked or self._running is not None or self._tiers.working.task:
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE), self._one_at_a_time:
+                await self._take_up()
+        except (StoreError, TimeoutError):
+            return
 
     async def start(self, task: str) -> str:
         """Begin a task; the one that is under way, if any, is given up, and nothing is learned from it."""
         async with self._one_at_a_time:
             checked_content(task, self._longest)
-            new = _Running(task, fresh_id())
+            await self._take_up()
+            new = Running(task, fresh_id())
             given_up = [] if self._running is None else [await self._given_up(self._running)]
             begun = await self._tiers.episodic.drafted(
                 f"Task begun: {task}", kind="decision", metadata={"task": new.id}, id=f"{new.id}:begun"
             )
             asked = await self._unless_said("user", task, new, "asked")
-            await self._write(asked, [*given_up, begun])
             new.episodes.append(begun.entry.id)
+            blank = WorkingMemory()
+            blank.set_task(task)
+            blank.variables = dict(self._tiers.working.variables)
+            await self._write(asked, [*given_up, begun, self._kept(new, blank, None)])
             self._tiers.working.set_task(task)
             self._running = new
             return new.id
@@ -114,7 +119,7 @@ class TaskLife:
     ) -> StepRecord:
         """Note a step; under a procedure it is also one trial of that procedure."""
         async with self._one_at_a_time:
-            running = self._known()
+            running = await self._known()
             worked = not isinstance(result, BaseException) if success is None else checked_success(success)
             thought = checked_content("" if thought is None else thought, self._longest, may_be_empty=True)
             done, name = self._action(action, running)
@@ -123,23 +128,23 @@ class TaskLife:
             came = "" if result is None else result_text(result)
             key = await self._procedure(procedure, name)
             append = await self._step_episode(running, thought, done, came, worked, key)
-            await self._parts.stores.log("episodic").write(append)
-            running.steps += 1
-            running.episodes.append(append.entry.id)
             shown = await asyncio.to_thread(extract, came, _EXTRACT_TOKENS) if came else ""
-            running.tried.append(
-                lesson.Tried(done or thought, None if worked else lesson.clipped(shown, _SHORT) or None)
-            )
-            await self._in_mind(running, thought, done, shown)
-            trial = None if key is None else await self._trial(running, key, worked, shown)
-            return StepRecord(running.steps, worked, episode_of(append.space, append.entry), trial)
+            trouble = None if worked else lesson.clipped(shown, _SHORT) or None
+            taken = Taken(thought, done, shown, worked, trouble, append.entry.id, key)
+            further = running.after(taken)
+            kept = self._kept(further, self._tiers.working, taken)
+            await self._parts.stores.log("episodic").write(append, kept)
+            self._running = further
+            await self._in_mind(further, taken)
+            trial = None if key is None else await self._trial(key, worked, shown)
+            return StepRecord(further.steps, worked, episode_of(append.space, append.entry), trial)
 
     async def end(self, success: bool, outcome: str) -> TaskOutcome:
         """End the task and learn from it. When this fails the task goes on, and ending it again is safe."""
         async with self._one_at_a_time:
-            running = self._known()
             checked_success(success)
             checked_content(outcome, self._longest)
+            running = await self._known()
             working = self._tiers.working
             results = dict(working.results)
             append = await self._tiers.episodic.drafted(
@@ -161,7 +166,8 @@ class TaskLife:
             if not success:
                 # Its steps looked right and led nowhere; one that failed has been counted already.
                 for key in [key for key, failed in running.procedures.items() if not failed]:
-                    await self._trial(running, key, False, f"the task failed: {outcome}")
+                    await self._trial(key, False, f"the task failed: {outcome}")
+                    running.procedures[key] = True  # counted, should what follows fail and this be said again
             self._running = None
             working.task, working.current_goal = "", ""
             working.subgoals, working.results, working.scratchpad = [], {}, []
@@ -181,12 +187,39 @@ class TaskLife:
     def _longest(self) -> int:
         return self._parts.settings.max_content
 
-    def _known(self) -> _Running:
+    async def _known(self) -> Running:
+        await self._take_up()
+        self._running = self._running or of_working(self._tiers.working)
         if self._running is None:
             raise BadInput("no task is under way here; call start_task(task) first, on this same memory object")
         return self._running
 
-    async def _given_up(self, running: _Running) -> Append:
+    async def _take_up(self) -> None:
+        """Go on with what an earlier process left in this session, once, and unless a task is under way here."""
+        if self._looked or self._running is not None or self._tiers.working.task:
+            return
+        left = await found(self._parts.stores.log("episodic"), self._tiers.scope, self._parts.opened_as)
+        self._looked = True
+        if left is None:
+            return
+        here = self._tiers.working
+        if left.working is None:
+            here.set_task(left.running.task)
+        else:
+            parts = self._parts
+            self._tiers.working = WorkingMemory.from_snapshot(left.working, llm=parts.llm, clock=parts.clock)
+        self._running = left.running
+        if left.last is not None:
+            await self._in_mind(left.running, left.last)
+        if left.working is not None:  # and what has come to mind since
+            self._tiers.working.variables.update(here.variables)
+            for item in here.items:
+                await self._tiers.working.add(item)
+
+    def _kept(self, running: Running, working: WorkingMemory, last: Taken | None) -> Append:
+        return kept(self._tiers.scope, running, working, last, self._parts.opened_as, self._parts.clock())
+
+    async def _given_up(self, running: Running) -> Append:
         return await self._tiers.episodic.drafted(
             f"Task '{running.task}' was given up for another after {running.steps} steps."[: self._longest],
             kind="outcome",
@@ -194,7 +227,7 @@ class TaskLife:
             id=f"{running.id}:outcome",
         )
 
-    async def _unless_said(self, role: Any, text: str, running: _Running, part: str) -> list[Append]:
+    async def _unless_said(self, role: Any, text: str, running: Running, part: str) -> list[Append]:
         """A message for the dialogue; none when the same was the last thing said there."""
         last = await self._tiers.conversation.get_last_n(1)
         if last and (last[0].role, last[0].content) == (role, text):
@@ -207,7 +240,7 @@ class TaskLife:
         if said:
             await self._tiers.conversation.settle()
 
-    def _action(self, action: Any, running: _Running) -> tuple[str, str]:
+    def _action(self, action: Any, running: Running) -> tuple[str, str]:
         """What was done as text, and the name it goes by: an action is a text or a tool call."""
         if action is None or isinstance(action, str):
             text = checked_content(action or "", self._longest, may_be_empty=True)
@@ -229,7 +262,7 @@ class TaskLife:
         return key if known is not None and known.current else None
 
     async def _step_episode(
-        self, running: _Running, thought: str, done: str, came: str, worked: bool, key: str | None
+        self, running: Running, thought: str, done: str, came: str, worked: bool, key: str | None
     ) -> Append:
         number = running.steps + 1
         kind: Kind = "error" if not worked else "tool_call" if done.strip() else "decision"
@@ -246,8 +279,8 @@ class TaskLife:
             id=f"{running.id}:{number}",
         )
 
-    async def _in_mind(self, running: _Running, thought: str, done: str, shown: str) -> None:
-        working = self._tiers.working
+    async def _in_mind(self, running: Running, taken: Taken) -> None:
+        working, thought, done, shown = self._tiers.working, taken.thought, taken.done, taken.shown
         if thought.strip():
             working.add_thought(thought)
         if shown:
@@ -255,15 +288,13 @@ class TaskLife:
         line = f"{done} → {shown}" if done and shown else done or shown or thought
         await working.add(f"Step {running.steps}: {line}")
 
-    async def _trial(self, running: _Running, key: str, success: bool, note: str) -> Procedure:
-        counted = await self._tiers.procedural.record_outcome(
+    async def _trial(self, key: str, success: bool, note: str) -> Procedure:
+        return await self._tiers.procedural.record_outcome(
             key, success, note=None if success else lesson.clipped(note, _SHORT) or None
         )
-        running.procedures[key] = running.procedures.get(key, False) or not success
-        return counted
 
     async def _learn(
-        self, running: _Running, success: bool, outcome: str, answered: list[Append], append: Append
+        self, running: Running, success: bool, outcome: str, answered: list[Append], append: Append
     ) -> MemoryItem:
         """The outcome and its lesson, in one batch where they live in one store; else the lesson comes last."""
         stores, scope = self._parts.stores, self._tiers.scope
@@ -283,8 +314,12 @@ class TaskLife:
 
         async def learned(model: Model) -> None:
             put = await lesson.drafted(records, self._parts.embedding, model, item)
+            ended = await dropped(stores.log("episodic"), scope, running)
             await write_in_order(
-                (stores.log("conversation"), answered), (stores.log("episodic"), [append]), (records, [put])
+                (stores.log("conversation"), answered),
+                (stores.log("episodic"), [append]),
+                (records, [put]),
+                (stores.log("episodic"), ended),
             )
 
         for tries in range(_TRIES):

@@ -14,9 +14,11 @@ from recollect.memory.tool_calls import ToolCall, tool_calls_of
 from recollect.stores.base import Log
 from recollect.stores.ops import Append
 from recollect.tiers.conversation import ConversationMemory
-from recollect.tiers.entries import checked_id, checked_metadata, fresh_id
+from recollect.tiers.entries import checked_id, checked_metadata, entire, fresh_id
 from recollect.tiers.episodic import Episode, EpisodicMemory, episode_of
-from recollect.tiers.messages import Message, message_of
+from recollect.tiers.messages import ROLES, Message, item_of, message_of
+from recollect.tiers.tool_pairs import ends_of
+from recollect.values import Space
 
 # Together with what is put behind it, an id stays within what a log takes.
 _LONGEST_ID = 200
@@ -76,6 +78,7 @@ async def record(
     With two stores the conversation is written first: it has the words whole, where an episode may be an extract of
     them that expires. A crash between the two leaves what was said, and telling it again adds the episodes.
     """
+    await _refuse_orphans(turn, logs[0], conversation.space)
     said = await asyncio.to_thread(_messages, turn, conversation, longest)
     happened = await _episodes(turn, episodic)
     await write_in_order((logs[0], said), (logs[1], happened))
@@ -88,6 +91,21 @@ async def record(
             for entry in await logs[1].entries(happened[0].space, *(one.entry.id for one in happened))
         ),
     )
+
+
+async def _refuse_orphans(turn: Turn, log: Log, space: Space) -> None:
+    """A result whose call nobody made is refused by every model; better now than when the conversation is shown."""
+    answers = [call.id for call in turn.calls if call.name is None]
+    if not answers:
+        return
+    said = [message_of(entry) for entry in await entire(log, space) if entry.kind in ROLES]
+    known = {id for message in said for id in ends_of(item_of(message)).calls}
+    unknown = [id for id in answers if id not in known]
+    if unknown:
+        raise BadInput(
+            f"there is a result for {unknown[0]!r:.80}, and no call with that id in this turn or before it in this "
+            "session; give the call with its 'name' in the same tool_calls, or record it first"
+        )
 
 
 def _messages(turn: Turn, conversation: ConversationMemory, longest: int) -> list[Append]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.errors import EmbedderFailed, StoreClosed, StoreError
+from recollect.recall.echoes import echoes, key
 from recollect.recall.lines import Line
 from recollect.values import LeftOut, MemoryItem
 
-_WORD = re.compile(r"\w+")
-
-# Two long texts that begin alike for so many characters, and are as long as each other, are taken for the same.
-_COMPARED = 4000
+# What is told from these may be somebody reciting what was recalled.
+_LOGS = ("episodic", "conversation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +69,31 @@ def each_once(lines: Sequence[Line]) -> list[Line]:
     """The lines without those that say what another one says, which become its `twins`.
 
     Case, spaces and punctuation make no difference, and a fact stands for the episode that it was made from. The line
-    that lasts longest stays, among equals the one worth most, and then the later one.
+    that lasts longest stays, among equals the one worth most, and then the later one. What was said or happened is
+    left out too where it only quotes another line.
     """
     by_text: dict[str, int] = {}
     by_id: dict[str, int] = {}
     twins: dict[int, list[MemoryItem]] = {}
     for at in sorted(range(len(lines)), key=lambda at: (lines[at].lasts, lines[at].worth, at), reverse=True):
         item = lines[at].hit.item
-        same = by_id.get(item.id, by_text.get(_key(item.content)))
+        same = by_id.get(item.id, by_text.get(key(item.content)))
         if same is not None:
             twins[same].append(item)
             continue
         twins[at] = []
         by_id.update(dict.fromkeys((*item.derived_from, item.id), at))
         for text in lines[at].texts:
-            by_text.setdefault(_key(text), at)
+            by_text.setdefault(key(text), at)
+    _without_echoes(lines, twins)
     return [replace(lines[at], twins=tuple(twins[at])) if twins[at] else lines[at] for at in sorted(twins)]
+
+
+def _without_echoes(lines: Sequence[Line], twins: dict[int, list[MemoryItem]]) -> None:
+    places = sorted(twins)
+    for echo, said in echoes([key(lines[at].hit.item.content) for at in places]).items():
+        if lines[places[echo]].hit.tier in _LOGS:
+            twins[places[said]] += [lines[places[echo]].hit.item, *twins.pop(places[echo])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +117,3 @@ async def _answer(source: Source) -> Found | _Failure:
 
 def _warning(source: Source, said: str) -> str:
     return f"{source.name} memory could not be read: {said}; its part is missing"
-
-
-def _key(text: str) -> str:
-    """A text as far as it matters for being the same as another."""
-    words = " ".join(_WORD.findall(text[:_COMPARED].casefold())) or text[:_COMPARED].strip()
-    return words if len(text) <= _COMPARED else f"{words} {len(text)}"

@@ -29,12 +29,22 @@ _UNSEEN = re.compile(
 )
 _BRACKETS = str.maketrans("()", "[]")
 
-# Behind every remembered text stands where it is from: a date, and perhaps more. The session is in no other list.
+# Behind every remembered text stands where it is from: a date, and perhaps more. A list of somebody else's has a date
+# too at times, so that without its dash a line of ours is known by the rest of what is said there, or by its label.
+_DATE = r"\(\d{4,5}-\d\d-\d\d"
 _MORE = r"(?:, [^()\n]+)?"
-_DATED_LINE = re.compile(
-    rf"^[ \t>]*- .*\(\d{{4,5}}-\d\d-\d\d{_MORE}\)[ \t]*$|\(\d{{4,5}}-\d\d-\d\d, session [^()\n]+\)", re.MULTILINE
+_MARK = (
+    rf"{_DATE}, session [^()\n]+\)"
+    rf"|{_DATE}(?:, from [^()\n,]+)?(?:, unverified)?, (?:unverified|not tried yet|worked \d+ of \d+ times{_MORE})\)"
 )
+_LABEL = "(?:user|assistant|tool|tool call|decision|error|outcome|turn|earlier in this session): "
+_DATED = re.compile(rf"{_DATE}{_MORE}\)")
+_DATED_LINE = re.compile(rf"^[ \t>]*(?:[-*•] |{_LABEL}).*{_DATE}{_MORE}\)[ \t]*$|{_MARK}", re.MULTILINE)
 _HEADING = re.compile(rf"^[ \t>]*(?:{'|'.join(SECTIONS)})[ \t]*$", re.MULTILINE)
+# Where line breaks have become blanks, a heading is known by what follows it.
+_INLINE = re.compile(
+    rf"(?:{'|'.join(SECTIONS)})\s+(?:[-*•>] |Task: |Goal: |Subgoals: |Results|Recent thoughts:|Variables)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +123,12 @@ def written(line: Line) -> Written:
 def is_recalled(text: str) -> bool:
     """Whether a text is, or has in it, what `recall` once wrote: a block, or a line of one.
 
-    What was recalled must never be learned again as if somebody had said it.
+    Also with its line breaks made blanks or escaped as in JSON. What was recalled must never be learned again as if
+    somebody had said it.
     """
     if "(" not in text and "##" not in text:
         return False
-    return bool(_HEADING.search(text) or _DATED_LINE.search(text))
+    return _shows_ours(text) or ("\\n" in text and _shows_ours(_unescaped(text)))
 
 
 def without_recalled(text: str) -> str:
@@ -125,16 +136,60 @@ def without_recalled(text: str) -> str:
     if not is_recalled(text):
         return text
     kept = []
-    within_task = False
-    for line in text.split("\n"):
+    within_task = within_block = False
+    for line in _in_lines(text):
+        inline = _INLINE.search(line)
         if _HEADING.search(line):
-            within_task = line.strip(" \t>") == CURRENT
+            within_task, within_block = line.strip(" \t>") == CURRENT, True
         elif not line.strip():
-            within_task = False
+            within_task = within_block = False
             kept.append(line)
+        elif inline is not None:
+            kept.append(f"{line[: inline.start()]}{_behind(line)}")
+        elif within_block and line.lstrip(" \t>")[:2] in _BULLETS and _DATED.search(line):
+            kept.append(_behind(line))
         elif not within_task and not _DATED_LINE.search(line):
-            kept.append(line)
-    return "\n".join(kept).strip()
+            # A block inside of quotation marks or JSON begins in the middle of a line.
+            before, heading, behind = line.rpartition(_headed(line))
+            within_block = within_block or bool(heading and not behind.strip())
+            within_task = heading == CURRENT and within_block
+            kept.append(before if within_block and heading else line)
+    return "\n".join(kept).strip() if any(_SAYS.search(line) for line in kept) else ""
+
+
+_BULLETS = ("- ", "* ", "• ")
+_SAYS = re.compile(r"\w")
+
+
+def _shows_ours(text: str) -> bool:
+    return _headings(text) or bool(_DATED_LINE.search(text))
+
+
+def _headings(text: str) -> bool:
+    return bool(_HEADING.search(text) or _INLINE.search(text))
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\r\\n", "\n").replace("\\n", "\n")
+
+
+def _in_lines(text: str) -> list[str]:
+    """The lines of a text; escaped breaks are breaks only where that shows a block, for `C:\\new` has one too."""
+    if "\\n" in text and not (_headings(text) or (_shows_ours(text) and not _headings(_unescaped(text)))):
+        text = _unescaped(text)
+    return text.split("\n")
+
+
+def _headed(line: str) -> str:
+    """The heading that a line ends with, or something that no line has."""
+    return next((heading for heading in SECTIONS if line.rstrip().endswith(heading)), "\n")
+
+
+def _behind(line: str) -> str:
+    """What follows the last memory on a line: the rest is ours."""
+    ends = [found.end() for found in _DATED.finditer(line)]
+    rest = line[ends[-1] :] if ends else ""
+    return rest if _SAYS.search(rest) else ""
 
 
 def _origin(item: MemoryItem, said_by: str, note: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What happened lately and a question: whether it is about it, by its words, by its meaning, or by leaning on it."""
+"""What happened lately and a question: how far it is about it, by its words, by its meaning, or by leaning on it."""
 
 from __future__ import annotations
 
@@ -11,48 +11,13 @@ import numpy as np
 
 from recollect.recall.calibrate import Calibration, by_itself, by_words_alone
 from recollect.recall.fuse import Weights
+from recollect.recall.leaning import Leaning
 from recollect.stores.bm25 import Corpus, rarity
 from recollect.values import Why
 from recollect.words import analyse
 
-# Who asks like this asks about the session itself, whatever its words are.
-_OF_THE_SESSION = (
-    "we", "we're", "we've", "we'd", "we'll", "(?-i:us)", "our", "ours", "let's",
-    "so far", "just now", "earlier", "before that", "last time", "this (?:session|chat|conversation)",
-    "last (?:one|thing|step|message|error|result|answer|question|turn)",
-    "continue", "carry on", "go on", "going on", "keep going", "pick (?:it |this |that )?up", "left off",
-    "resume (?:the|this|that|our|my|work|where|from|it)", "what happened", "what's new",
-    "what(?:'s| is| comes)? next", "next steps?", "what's left", "what is left",
-    "remind me", "recap", "catch me up", "did you", "have you", "had you", "you just",
-    "you (?:said|told|did|tried|suggested|mentioned|found|recommended)",
-)  # fmt: skip
-# Who speaks of their own affairs, or of a thing that was named before, leans on it a little.
-_OF_THE_SPEAKER = (
-    "i", "i'm", "i've", "i'd", "i'll", "me", "my", "myself", "just", "again", "next",
-    "previous", "previously", "recent", "recently", "lately",
-)  # fmt: skip
-_NAMED_BEFORE = "(?:(?-i:[Ii]t)|that|this|them|they|those|these|him|her|he|she)"
-_BEFORE_A_NAME = "do|did|does|doing|done|about|with|for|from|fix|use|try|undo|change|explain|call|run"
-_OPENING = "and|but|so|then|why|is|was|are|were|did|does|has|can|should|will"
-
-_LEANS = re.compile(rf"\b(?:{'|'.join(_OF_THE_SESSION)})(?![\w'])", re.IGNORECASE)
-_LEANS_A_LITTLE = re.compile(
-    rf"\b(?:{'|'.join(_OF_THE_SPEAKER)})(?![\w'])"
-    # "That" is a pronoun at either end of a question and behind a verb; elsewhere it mostly joins clauses.
-    rf"|\b{_NAMED_BEFORE}\W*$"
-    rf"|^\W*(?:(?:{_OPENING}) )*{_NAMED_BEFORE} \w+\W*$"
-    rf"|\b(?:{_BEFORE_A_NAME}) {_NAMED_BEFORE}\b",
-    re.IGNORECASE,
-)
-# A longer text has its question at one of its ends, if anywhere.
-_READ = 2000
-
 NEWEST = 5
 """So many count by recency, when a question leans on the session."""
-
-# What the newest are worth to a question that leans on them, and how much less the one before each is.
-_LEANED_ON = (1.0, 0.08)
-_LEANED_ON_A_LITTLE = (0.75, 0.03)
 
 # One shared word may be chance; with two, their share of the question says enough where the meaning is not known.
 _WORDS_TO_TRUST = 2
@@ -100,15 +65,6 @@ class Judged:
         )
 
 
-def leans(query: str) -> tuple[float, float] | None:
-    """How much the newest is worth to a question that leans on the session, and the loss with each step back."""
-    text = query if len(query) <= _READ else f"{query[: _READ // 2]} {query[-_READ // 2 :]}"
-    text = text.replace("\u2019", "'").strip()
-    if _LEANS.search(text):
-        return _LEANED_ON
-    return _LEANED_ON_A_LITTLE if _LEANS_A_LITTLE.search(text) else None
-
-
 def shared_words(query: str, texts: Sequence[str]) -> dict[int, Shared]:
     """What the question's words say for each text that has some, by its place; rare words weigh more.
 
@@ -118,18 +74,16 @@ def shared_words(query: str, texts: Sequence[str]) -> dict[int, Shared]:
     if not terms:
         return _with_phrase(" ".join(query.lower().split()), texts)
     marks = [hash(term) for term in terms]
-    known = [_TERMS.of(text) for text in texts]
-    held = [sum(mark in one for one in known) for mark in marks]
-    corpus = Corpus(max(len(texts), 1), 1.0)
-    weights = [rarity(corpus, count) for count in held]
-    asked = sum(weights)
-    # Most texts have none of the words, and that is seen at once.
     wanted = frozenset(marks)
+    # Most texts have none of the words, and that is seen at once.
+    known = {at: one for at, text in enumerate(texts) if not wanted.isdisjoint(one := _TERMS.of(text))}
+    corpus = Corpus(max(len(texts), 1), 1.0)
+    weights = [rarity(corpus, sum(mark in one for one in known.values())) for mark in marks]
+    asked = sum(weights)
     found = {}
-    for at, one in enumerate(known):
-        if not wanted.isdisjoint(one):
-            has = [mark in one for mark in marks]
-            found[at] = Shared(sum(compress(weights, has)) / asked, tuple(compress(terms, has)))
+    for at, one in known.items():
+        has = [mark in one for mark in marks]
+        found[at] = Shared(sum(compress(weights, has)) / asked, tuple(compress(terms, has)))
     return found
 
 
@@ -180,7 +134,7 @@ def _with_phrase(phrase: str, texts: Sequence[str]) -> dict[int, Shared]:
     return {at: Shared(1.0, (phrase,)) for at, text in enumerate(texts) if phrase in " ".join(text.lower().split())}
 
 
-def judged(query: str, seen: Seen, calibration: Calibration, newest: int = NEWEST) -> Judged:
+def judged(seen: Seen, calibration: Calibration, leaning: Leaning | None) -> Judged:
     """Each text by itself: the better of what it says and of how new it is, where the question leans on that."""
     share = np.array([one.share for one in seen.shared], np.float64)
     cosines = np.array([np.nan if cosine is None else cosine for cosine in seen.cosines], np.float64)
@@ -188,13 +142,13 @@ def judged(query: str, seen: Seen, calibration: Calibration, newest: int = NEWES
     meaning = (np.nan_to_num(calibration.on_our_scale(cosines)) - _UNRELATED) / (1.0 - _UNRELATED)
     said = np.maximum(by_itself(meaning, share), np.where(several, by_words_alone(share), 0.0))
     recency = np.zeros(len(said))
-    leaning = leans(query)
     if leaning is not None:
-        ages = np.array([newest if age is None else age for age in seen.ages], np.float64)
-        recency = np.where(ages < newest, leaning[0] - leaning[1] * ages, 0.0)
+        ages = np.array([NEWEST if age is None else age for age in seen.ages], np.float64)
+        recency = np.where(ages < NEWEST, leaning.newest - leaning.step * ages, 0.0)
     relevance = np.round(np.maximum(said, recency), 4)
     return Judged(relevance.tolist(), seen, (recency > said).tolist())
 
 
 def _place(age: int | None) -> str:
-    return f"{age} before the newest of its session" if age else "newest of its session"
+    where = f"{age} before the newest of its session" if age else "newest of its session"
+    return f"only because it is recent: {where}"

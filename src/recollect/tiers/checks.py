@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
 from recollect.errors import BadInput
 from recollect.stores.admission import check_text
-from recollect.values import plain_json
+from recollect.values import has_control, plain_json
 
 _DEEPEST = 64
 # A little can unfold into very much: a list of the same list twice, forty times over.
 _MOST_VALUES = 100_000
-
-# Control characters, and the separators that some programs take for the end of a line.
-_NOT_IN_NAMES = {"Cc", "Zl", "Zp"}
 
 
 def checked_writable(name: str, text: str) -> str:
@@ -35,7 +31,7 @@ def checked_name(what: str, name: Any, most: int, example: str) -> str:
         raise BadInput(f"{what} is a name such as {example!r}, not {name!r:.80}")
     if len(name) > most:
         raise BadInput(f"{what} has at most {most} characters, not {len(name):,}")
-    if any(unicodedata.category(one) in _NOT_IN_NAMES for one in name):
+    if has_control(name):
         raise BadInput(f"{what} has no control characters, and {name!r:.80} does")
     check_text((name,))
     return name
@@ -55,7 +51,10 @@ def checked_plain(name: str, value: Any) -> Any:
         if isinstance(one, str):
             checked_writable(name, one)
         elif isinstance(one, Mapping):
-            waiting += [(inner, depth + 1) for pair in one.items() for inner in pair]
+            for key, inner in one.items():
+                if not isinstance(key, str):
+                    raise BadInput(f"{name} has the key {key!r:.80}; a key is a text, so say {str(key)!r:.80}")
+                waiting += [(key, depth + 1), (inner, depth + 1)]
         elif isinstance(one, list | tuple):
             waiting += [(inner, depth + 1) for inner in one]
     return plain_json(value, name)

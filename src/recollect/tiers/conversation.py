@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
@@ -28,6 +28,7 @@ from recollect.tiers.entries import (
 from recollect.tiers.facts import in_utc
 from recollect.tiers.matching import matches
 from recollect.tiers.messages import (
+    ALSO_KNOWN_AS,
     BLOCKS,
     ROLES,
     Content,
@@ -97,20 +98,24 @@ class ConversationMemory:
     def space(self) -> Space:
         return self._scope.space("conversation")
 
-    async def add_message(self, role: Role, content: Content, **metadata: Any) -> Message:
+    async def add_message(
+        self, role: Role | Literal["developer"], content: Content | None, *, id: str | None = None, **metadata: Any
+    ) -> Message:
         """Keep what was said, and sum up older messages when there are too many to show.
 
-        Content is a text, or a list of blocks such as `tool_use` and `tool_result`, which comes back as it was.
+        Content is a text, or a list of blocks such as `tool_use` and `tool_result`, which comes back as it was, or
+        None beside `tool_calls`. Said again under its `id` it is the same message, which stays as it was.
         """
-        append = self.drafted(role, content, metadata=metadata)
+        append = self.drafted(role, content, metadata=metadata, id=id)
         await self._store.write(append)
         await self.settle()
-        return message_of(append.entry)
+        kept = [] if id is None else await self._store.entries(self.space, id)
+        return message_of(kept[0] if kept else append.entry)
 
     def drafted(
         self,
-        role: Role,
-        content: Content,
+        role: Role | Literal["developer"],
+        content: Content | None,
         *,
         metadata: Mapping[str, Any] | None = None,
         at: datetime | None = None,
@@ -120,8 +125,8 @@ class ConversationMemory:
 
         The same id again is the same message.
         """
-        if role not in ROLES:
-            raise BadInput(f"a role is one of {', '.join(ROLES)}, not {role!r:.80}")
+        if role not in (*ROLES, *ALSO_KNOWN_AS):
+            raise BadInput(f"a role is one of {', '.join((*ROLES, *ALSO_KNOWN_AS))}, not {role!r:.80}")
         given = checked_metadata(metadata)
         if BLOCKS in given:
             raise BadInput(f"{BLOCKS!r} is where a message keeps its own blocks; give your metadata another name")
@@ -131,10 +136,11 @@ class ConversationMemory:
         else:
             # A message that only calls tools says nothing else, and a tool may have nothing to say.
             silent = role == "tool" or (role == "assistant" and bool(given.get("tool_calls")))
-            text = checked_content(content, self._max_content, may_be_empty=silent)
+            said = "" if content is None and role == "assistant" and silent else content
+            text = checked_content(said, self._max_content, may_be_empty=silent)
         entry = Entry(
             id=self._ids() if id is None else checked_id(id),
-            kind=role,
+            kind=ALSO_KNOWN_AS.get(role, role),
             content=text,
             at=aware(self._clock()) if at is None else in_utc("at", at),
             metadata=given,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
@@ -13,7 +15,8 @@ from recollect.settings import Settings
 from recollect.stores.admission import admitted
 from recollect.stores.base import Records
 from recollect.stores.ops import Put
-from recollect.tiers.facts import Fact
+from recollect.tiers.facts import Fact, named_by
+from recollect.tiers.keyed import place
 from recollect.tiers.turns import Said, checked_position, said
 from recollect.values import NOTHING, MemoryItem, Scope, Space, Turn, content_id
 
@@ -53,9 +56,13 @@ class Drafts:
     def space(self) -> Space:
         return self._scope.space("semantic")
 
-    async def of(self, facts: list[Fact]) -> list[Draft]:
+    async def of(self, facts: list[Fact], *, many: bool = False) -> list[Draft]:
         """A draft of each fact, in their order; bad input is refused before anything is read or written."""
-        return await self._place([self._draft(fact) for fact in facts])
+        drafts = []
+        for at, fact in enumerate(facts):
+            with named_by(at) if many else nullcontext():
+                drafts.append(self._draft(fact))
+        return await self._place(drafts)
 
     def _draft(self, fact: Fact) -> Draft:
         metadata = dict(fact.metadata or {})
@@ -70,7 +77,7 @@ class Drafts:
             )
         now = self._clock()
         item = MemoryItem(
-            id=content_id(self.space, fact.content, *_identity(fact, None)),
+            id=content_id(self.space, fact.content),
             content=fact.content,
             scope=self._scope,
             created_at=dialogue.at or now,
@@ -107,7 +114,7 @@ class Drafts:
                 position = last[session] + 1.0
             last[session] = max(last[session], position)
             turn = Turn(session, position, draft.dialogue.speaker)
-            id = content_id(self.space, draft.item.content, *_identity(draft.fact, turn))
+            id = content_id(self.space, draft.item.content, *place(turn))
             placed.append(replace(draft, item=replace(draft.item, id=id, turn=turn)))
         return placed
 
@@ -137,27 +144,38 @@ class Drafts:
 
 
 def batches(drafts: list[Draft]) -> Iterator[Batch]:
-    """Two values of one key are not written together, since the later one has to supersede the earlier."""
+    """Two values of one key are not written together, since the later one has to supersede the earlier.
+
+    Nor is the same content with a key and without, since it becomes one item.
+    """
     together: list[Draft] = []
     named: set[str] = set()
+    keyed: set[str] = set()
     before: set[str] = set()
     for draft in drafts:
-        if len(together) == _WRITE_TOGETHER or (draft.fact.key is not None and f"key {draft.fact.key}" in named):
+        id, key = draft.item.id, draft.fact.key
+        meets = id in keyed if key is None else id in named or f"key {key}" in named
+        if len(together) == _WRITE_TOGETHER or meets:
             yield Batch(together, waits=not named.isdisjoint(before))
-            together, named, before = [], set(), named
+            together, named, keyed, before = [], set(), set(), named
         together.append(draft)
-        named.add(draft.item.id)
-        if draft.fact.key is not None:
-            named.add(f"key {draft.fact.key}")
+        named.add(id)
+        if key is not None:
+            named.add(f"key {key}")
+            keyed.add(id)
     if together:
         yield Batch(together, waits=not named.isdisjoint(before))
 
 
 def said_again(stored: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:
-    """What is stored, said again: it keeps its birthday, and what the caller says anew counts."""
+    """What is stored, said again: it keeps its birthday, and what the caller says anew counts.
+
+    Metadata is merged, so that whoever adds a tag need not know the others.
+    """
     return replace(
         stored,
-        metadata=item.metadata or stored.metadata,
+        metadata=_merged(stored, item),
+        key=stored.key if fact.key is None else fact.key,
         importance=stored.importance if fact.importance is None else item.importance,
         source=stored.source if fact.source is None else item.source,
         trust=stored.trust if fact.source is None and fact.trust is None else item.trust,
@@ -173,16 +191,12 @@ def repeated(survivor: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:
     """An item, when something is said again that was merged into it: its text, source and times are its own."""
     return replace(
         survivor,
-        metadata=MappingProxyType({**survivor.metadata, **item.metadata}) if item.metadata else survivor.metadata,
+        metadata=_merged(survivor, item),
         importance=survivor.importance if fact.importance is None else item.importance,
         pinned=survivor.pinned if fact.pinned is None else item.pinned,
         decayed_at=survivor.decayed_at if fact.importance is None else item.decayed_at,
     )
 
 
-def _identity(fact: Fact, turn: Turn | None) -> list[str]:
-    """What makes the same words another item: a key, or another place in a dialogue."""
-    parts = [f"key={fact.key}"] if fact.key is not None else []
-    if turn is not None:
-        parts += [f"session={turn.session}", f"speaker={turn.speaker}", f"position={turn.position!r}"]
-    return parts
+def _merged(stored: MemoryItem, item: MemoryItem) -> Mapping[str, Any]:
+    return MappingProxyType({**stored.metadata, **item.metadata}) if item.metadata else stored.metadata

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, TypedDict
@@ -15,7 +16,12 @@ from recollect.tiers.checks import checked_name, checked_plain, checked_writable
 _TRUST = {"user": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.6, "import": 0.6, "web": 0.3}
 _TRUST_OF_OTHERS = 0.5
 
-_LONGEST_KEY = 512
+_NAMES = (
+    ("key", 512, "user.units"),
+    ("source", 256, "user"),
+    ("speaker", 256, "Ada"),
+    ("session", 256, "monday"),
+)
 
 
 class FactOptions(TypedDict, total=False):
@@ -82,7 +88,26 @@ def facts_of(given: Any) -> list[Fact]:
     """Dicts as facts, or `BadInput` saying what cannot be meant."""
     if not isinstance(given, Iterable):
         raise BadInput(f"add_many takes a list of dicts with a 'content', not {type(given).__name__}")
-    return [_fact(one) for one in given]
+    return [_fact_at(place, one) for place, one in enumerate(given)]
+
+
+def fact_of(content: Any, options: Mapping[str, Any]) -> Fact:
+    """One fact, or `BadInput` saying what cannot be meant."""
+    return _fact({"content": content, **options})
+
+
+def _fact_at(place: int, given: Any) -> Fact:
+    with named_by(place):
+        return _fact(given)
+
+
+@contextmanager
+def named_by(place: int) -> Iterator[None]:
+    """Say which of many it is."""
+    try:
+        yield
+    except BadInput as error:
+        raise type(error)(f"facts[{place}]: {error}") from error
 
 
 def _fact(given: Any) -> Fact:
@@ -106,8 +131,10 @@ def _fact(given: Any) -> Fact:
     if fact.content is None:
         raise BadInput("content is a text, not None")
     checked_writable("content", fact.content)
-    if fact.key is not None:
-        checked_name("a key", fact.key, _LONGEST_KEY, "user.units")
+    for name, most, example in _NAMES:
+        value = getattr(fact, name)
+        if isinstance(value, str):
+            checked_name(f"a {name}", value, most, example)
     return fact if fact.metadata is None else replace(fact, metadata=checked_plain("metadata", dict(fact.metadata)))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from recollect.errors import Conflict
@@ -11,10 +11,13 @@ from recollect.stores.base import Records
 from recollect.stores.ops import Put
 from recollect.stores.where import Where
 from recollect.tiers.patience import pause
-from recollect.values import MemoryItem, Space, content_id
+from recollect.values import MemoryItem, Space, Turn, content_id
 
 _TRIES = 200
 _PAGE = 1000
+
+# Of one text under one key.
+_MOST_NAMES = 1000
 
 
 async def values(store: Records, space: Space, key: str) -> list[MemoryItem]:
@@ -35,21 +38,61 @@ async def _all(store: Records, where: Where) -> list[MemoryItem]:
     return found
 
 
-async def placed(store: Records, space: Space, item: MemoryItem) -> MemoryItem:
+def place(turn: Turn | None) -> list[str]:
+    """What makes the same words another item: another place in a dialogue."""
+    if turn is None:
+        return []
+    return [f"session={turn.session}", f"speaker={turn.speaker}", f"position={turn.position!r}"]
+
+
+def identities(item: MemoryItem) -> Iterator[list[str]]:
+    """What the id of an item may be derived from besides its content, in the order in which it is tried.
+
+    First its content alone, with a key or without: whoever gives a known fact a key means that fact.
+    """
+    yield place(item.turn)
+    if item.key is None:  # a value of some key, told without one when that key had another
+        yield from ([*place(item.turn), "without a key", str(n)] for n in range(_MOST_NAMES))
+        return
+    yield [f"key={item.key}", *place(item.turn)]  # the same words under another key
+    for n in range(_MOST_NAMES):  # a value that was said again after others
+        yield [item.key, item.created_at.isoformat(), str(n)]
+
+
+async def placed(store: Records, space: Space, item: MemoryItem) -> Placed:
     """The item with the id it is to have: that of the current value when it says the same.
 
     A value that had been superseded and is said again is a new item, so that the times between stay as they were.
     """
-    if item.key is None:
-        return item
-    for old in await _around(store, space, item):
+    around = [] if item.key is None else await _around(store, space, item)
+    for old in around:
         if old.superseded_by is None and (old.content, old.turn) == (item.content, item.turn):
-            return replace(item, id=old.id)
-    id, said = item.id, 0
-    while await store.get(space, id):
-        said += 1
-        id = content_id(space, item.content, item.key, item.created_at.isoformat(), str(said))
-    return replace(item, id=id)
+            return Placed(replace(item, id=old.id))
+    aside: MemoryItem | None = None
+    for parts in identities(item):
+        id = content_id(space, item.content, *parts)
+        held = await store.get(space, id)
+        if not held or takes(item, held[0]):
+            return Placed(replace(item, id=id), aside)
+        if held[0].key is None and held[0].superseded_by is None:
+            # A value that came after it was told without a key stays where it is in the history.
+            if all(since(one) <= since(held[0]) for one in around):
+                return Placed(replace(item, id=id))
+            aside = aside or held[0]
+    raise Conflict(f"the same words were said of {item.key!r} too often at one moment; try again")
+
+
+def takes(item: MemoryItem, held: MemoryItem | None) -> bool:
+    """Whether what is told without a key has its id by its content: not where that is a former value of some key."""
+    return item.key is None and (held is None or held.key is None or held.superseded_by is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An item with its id, and what the same words were until now without a key: it ends where the item begins."""
+
+    item: MemoryItem
+    aside: MemoryItem | None = None
 
 
 async def write(store: Records, space: Space, puts: list[Put], keyed: list[MemoryItem]) -> None:
@@ -59,15 +102,17 @@ async def write(store: Records, space: Space, puts: list[Put], keyed: list[Memor
     """
     for tries in range(_TRIES):
         held = {item.key: await _around(store, space, item) for item in keyed if item.key is not None}
-        retired = _superseded(held, keyed)
-        if not puts and not retired:
+        ending = _superseded(held, keyed)
+        if not puts and not ending:
             return
         try:
-            await store.write(*(_in_history(put, held) for put in puts), *retired)
+            await store.write(*(_in_history(put, held) for put in puts), *ending)
         except Conflict:
+            if not await _stand(store, space, puts):  # they are made of what was read, and have to be made anew
+                raise
             await pause(tries)
             continue
-        ended = {put.item.key for put in retired}
+        ended = {put.item.key for put in ending}
         # Whoever ends an older value holds its version against all others. The first values of a key have no such
         # thing in common, and two of them may have been written at once.
         for item in keyed:
@@ -77,9 +122,15 @@ async def write(store: Records, space: Space, puts: list[Put], keyed: list[Memor
     raise Conflict("the same keys are being written by others all the time; nothing was stored, try again")
 
 
+async def _stand(store: Records, space: Space, puts: list[Put]) -> bool:
+    """Whether nobody has changed what is to be put."""
+    now = {item.id: item.version for item in await store.get(space, *(put.item.id for put in puts))}
+    return all(put.expect is None or put.expect == now.get(put.item.id, 0) for put in puts)
+
+
 def _superseded(held: Mapping[str, list[MemoryItem]], keyed: list[MemoryItem]) -> list[Put]:
     return [
-        _retired(old, item)
+        retired(old, item)
         for item in {item.key: item for item in keyed}.values()
         if item.key is not None
         for old in held[item.key]
@@ -105,7 +156,7 @@ async def _settle(store: Records, space: Space, item: MemoryItem) -> None:
         if len(current) < 2:
             return
         try:
-            await store.write(*(_retired(one, current[0]) for one in current[1:]))
+            await store.write(*(retired(one, current[0]) for one in current[1:]))
         except Conflict:
             await pause(tries)
             continue
@@ -117,7 +168,7 @@ def since(item: MemoryItem) -> datetime:
     return item.valid_from or item.created_at
 
 
-def _retired(old: MemoryItem, by: MemoryItem) -> Put:
+def retired(old: MemoryItem, by: MemoryItem) -> Put:
     """The old value as history: it was true until the new one came, unless it had ended before."""
     came = since(by)
     ended = min(old.valid_to, came) if old.valid_to is not None else came

@@ -20,6 +20,9 @@ from recollect.values import NOTHING
 Role = Literal["user", "assistant", "system", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
+ALSO_KNOWN_AS: Mapping[Any, Role] = {"developer": "system"}
+"""Newer names of roles. One who may instruct is one role here, whatever a provider calls it."""
+
 Shown = dict[str, Any]
 Blocks = Sequence[Mapping[str, Any]]
 Content = str | Blocks

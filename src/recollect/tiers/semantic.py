@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import Clock
-from recollect.errors import BadInput, BadQuery, Conflict
+from recollect.errors import BadInput, BadQuery, Conflict, NotFound
 from recollect.inference.base import Embedding
 from recollect.settings import Settings
 from recollect.stores.admission import check_text
@@ -30,13 +30,15 @@ from recollect.tiers.consolidate import (
     survivor_of,
 )
 from recollect.tiers.drafts import Draft, Drafts, batches, repeated, said_again
-from recollect.tiers.facts import Fact, FactOptions, facts_of, in_utc
+from recollect.tiers.facts import Fact, FactOptions, fact_of, facts_of, in_utc
 from recollect.tiers.indexing import index_terms, passages
 from recollect.tiers.one_model import under_one_model
 from recollect.tiers.patience import pause
 from recollect.values import Hit, MemoryItem, Scope, Space
 
 _TRIES = 64
+# More, since many may tell of one key at once, and each time one of them comes first.
+_TRIES_TO_KEEP = 200
 
 # About ten milliseconds of analysis.
 _LONG_TO_ANALYSE = 20_000
@@ -75,14 +77,16 @@ class SemanticMemory:
 
     async def add(self, content: str, **options: Unpack[FactOptions]) -> MemoryItem:
         """Keep one fact or turn. The same content again is the same item."""
-        return (await self.add_many([{"content": content, **options}]))[0]
+        return (await self._add(await self._drafts.of([fact_of(content, options)])))[0]
 
     async def add_many(self, facts: Iterable[Mapping[str, Any]]) -> list[MemoryItem]:
         """Keep many, each a dict with `content` and any of `FactOptions`, in durable batches.
 
         All of them are checked before the first is written, so bad input stores nothing.
         """
-        drafts = await self._drafts.of(facts_of(facts))
+        return await self._add(await self._drafts.of(facts_of(facts), many=True))
+
+    async def _add(self, drafts: list[Draft]) -> list[MemoryItem]:
         kept: list[MemoryItem] = []
         ahead: asyncio.Task[list[MemoryItem]] | None = None
         try:
@@ -193,27 +197,57 @@ class SemanticMemory:
             return ConsolidationReport(plan.merges, plan.examined)
         return replace(await apply(self._store, self.space, plan.merges, now), examined=plan.examined)
 
+    async def page(self, limit: int = 100, *, after: str | None = None, past: bool = False) -> list[MemoryItem]:
+        """Facts newest first; `after` is the id of the last one of the page before. `past` ones are no longer true."""
+        if checked_count(limit) == 0:
+            return []
+        last = None if after is None else await self.get(after)
+        if after is not None and last is None:
+            raise NotFound(f"there is no item {after!r:.80} to go on after; it may have been forgotten since")
+        where = Where(self.space, live_at=None if past else self._clock())
+        return await self._store.find(where, limit=limit, after=last)
+
     async def history(self, key: str) -> list[MemoryItem]:
         """Every value a key has had, newest first."""
         return await keyed.values(self._store, self.space, _name("a key", key))
 
     async def _keep(self, drafts: list[Draft]) -> list[MemoryItem]:
-        return await under_one_model(self._embedding, lambda model: self._keep_under(model, drafts))
+        for tries in range(_TRIES_TO_KEEP):
+            try:
+                return await under_one_model(self._embedding, lambda model: self._keep_under(model, drafts))
+            except Conflict:  # somebody else wrote one of these meanwhile
+                await pause(tries)
+        raise Conflict("the same facts are being written by others all the time; try again")
 
     async def _keep_under(self, model: Model, drafts: list[Draft]) -> list[MemoryItem]:
-        items = [await keyed.placed(self._store, self.space, draft.item) for draft in drafts]
+        asked = {draft.item.id for draft in drafts}
+        held = {item.id: item for item in await self._store.get(self.space, *asked)}
+        placed = [
+            keyed.Placed(draft.item)
+            if keyed.takes(draft.item, held.get(draft.item.id))
+            else await keyed.placed(self._store, self.space, draft.item)
+            for draft in drafts
+        ]
+        items = [one.item for one in placed]
         by_id = {item.id: (item, draft.fact) for item, draft in zip(items, drafts, strict=True)}
-        stored = {item.id: item for item in await self._store.get(self.space, *by_id)}
+        others = await self._store.get(self.space, *(id for id in by_id if id not in asked))
+        stored = {id: item for id, item in (held | {item.id: item for item in others}).items() if id in by_id}
         fresh = [item for id, (item, _) in by_id.items() if id not in stored]
         terms = await _terms(fresh)
         vectors = await embedded(self._embedding, fresh)
         puts = [
-            Put(item=item, vectors=rows, terms=found, model=model)
+            Put(item=item, vectors=rows, terms=found, model=model, expect=0)
             for item, rows, found in zip(fresh, vectors, terms, strict=True)
         ]
         counted = await self._said_again(by_id, stored)
-        puts += [Put(item=new) for old, new in counted.values() if new != old]
-        await keyed.write(self._store, self.space, puts, [item for item, _ in by_id.values() if item.key is not None])
+        puts += [
+            Put(item=new, expect=old.version)
+            for old, new in {new.id: (old, new) for old, new in counted.values()}.values()
+            if new != old
+        ]
+        puts += [keyed.retired(one.aside, one.item) for one in placed if one.aside is not None]
+        named = [counted[id][1] if id in counted else item for id, (item, _) in by_id.items()]
+        await keyed.write(self._store, self.space, puts, [item for item in named if item.key is not None])
         places = {id: counted[id][1].id if id in counted else id for id in by_id}
         changed = [places[id] for id, (item, _) in by_id.items() if id in stored or item.key is not None]
         now_there = {item.id: item for item in await self._store.get(self.space, *changed)}

@@ -12,6 +12,9 @@ Item = str | Mapping[str, Any]
 _CALLS = {"tool_use": "id", "server_tool_use": "id", "function_call": "call_id"}
 _RESULTS = {"tool_result": "tool_use_id", "function_call_output": "call_id"}
 
+# Whose texts hold neither calls nor results.
+_PLAIN = ("user", "system")
+
 # Names for calls that have none; no provider gives an id like this.
 _UNNAMED = "\x00"
 
@@ -130,6 +133,36 @@ def parted_by(ends: Sequence[Ends], cut: int) -> dict[int, frozenset[str]]:
     for made, at, name in _answers(ends):
         if made < cut <= at:
             found[at] = found.get(at, frozenset()) | {name}
+    return found
+
+
+def orphans(items: Sequence[Item]) -> dict[int, frozenset[str]]:
+    """For each item with results of no open call before it, their ids: providers refuse those, and second results too.
+
+    What is known of an item by what stands before it stays so, whatever follows. A result without an id answers
+    whoever spoke last, and one with an id that nobody called by a call without one.
+    """
+    found: dict[int, frozenset[str]] = {}
+    waiting: dict[str, None] = {}
+    nameless, caller = 0, False
+    for at, item in enumerate(items):
+        role = item.get("role") if isinstance(item, Mapping) else None
+        if role in _PLAIN and isinstance(item, Mapping) and isinstance(item.get("content"), str):
+            continue  # most are, and every message is looked at whenever there is a new one
+        ends = ends_of(item)
+        alone = [name for name in ends.results if name not in waiting]
+        if role == "tool" and not ends.results:
+            alone = [] if caller else [_UNNAMED]
+        elif role == "tool" and alone and nameless:
+            nameless, alone = nameless - 1, []
+        if alone:
+            found[at] = frozenset(alone)
+        for name in ends.results:
+            waiting.pop(name, None)
+        waiting |= dict.fromkeys(ends.calls)
+        if role == "assistant" and isinstance(item, Mapping):
+            nameless = sum(not _names([call.get("id")]) for call in tool_calls_of(item))
+            caller = True
     return found
 
 

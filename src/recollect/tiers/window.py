@@ -10,7 +10,7 @@ from itertools import accumulate
 from recollect.errors import BadInput
 from recollect.inference.summarise import Count
 from recollect.tiers.messages import Message, Shown, cost, item_of, shown
-from recollect.tiers.tool_pairs import ends_among, ends_of, joints, pending, told
+from recollect.tiers.tool_pairs import ends_among, ends_of, joints, orphans, pending, told
 
 KEPT_WORD_FOR_WORD = 10
 
@@ -165,16 +165,10 @@ def _most(view: View, limits: Limits) -> int:
 
 
 def _live(view: View, most: int, count: Count) -> list[Shown]:
-    late = set(view.summary.unanswered) if view.summary is not None else set()
-    messages = []
-    for message in view.live:
-        given = shown(message, most, count)
-        if late:
-            # Results whose calls have been summed up: providers refuse them without.
-            ends = ends_of(given)
-            given = told(given, frozenset(late.intersection(ends.results)))
-            late.difference_update(ends.calls)
-        messages.append(given)
+    messages = [shown(message, most, count) for message in view.live]
+    # The calls of some results have been summed up, and of others there never was one.
+    for at, names in orphans(messages).items():
+        messages[at] = told(messages[at], names)
     return messages
 
 

@@ -118,8 +118,9 @@ class TestBlocks:
         assert await conversation.get_last_n(5) == []
 
     async def test_metadata_cannot_pose_as_blocks(self, conversation: ConversationMemory):
+        posing: dict[str, Any] = {"content.blocks": [text("Obey.")]}
         with pytest.raises(BadInput, match="another name"):
-            await conversation.add_message("user", "Hello.", **{"content.blocks": [text("Obey.")]})
+            await conversation.add_message("user", "Hello.", **posing)
         assert await conversation.get_last_n(5) == []
 
 

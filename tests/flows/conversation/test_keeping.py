@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,35 @@ class TestKeeping:
         for text in ("once", "twice"):
             await stores.log("conversation").write(conversation.drafted("user", text, id="turn-1"))
         assert [one.content for one in await conversation.get_last_n(5)] == ["once"]
+
+    async def test_added_again_under_its_id_it_is_the_same_message(
+        self, conversation: ConversationMemory, clock: ManualClock
+    ):
+        first = await conversation.add_message("user", "Good morning.", id="m1", channel="web")
+        clock.forward(timedelta(minutes=1))
+        assert await conversation.add_message("user", "Good evening.", id="m1") == first
+        assert await conversation.get_last_n(5) == [first]
+        assert (first.id, first.content, dict(first.metadata)) == ("m1", "Good morning.", {"channel": "web"})
+
+    async def test_a_developer_instructs_as_the_system_does(self, conversation: ConversationMemory):
+        said = await conversation.add_message("developer", "Answer in verse.")
+        assert said.role == "system"
+        await talk(conversation, 60)
+        assert (await conversation.get_messages_for_llm())[0] == {"role": "system", "content": "Answer in verse."}
+
+    async def test_a_call_of_tools_may_come_without_any_text(self, make: Maker):
+        conversation, copy = make(), make(replace(ADA, session="copy"))
+        calls = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+        said = await conversation.add_message("assistant", None, tool_calls=calls)
+        await conversation.add_message("tool", "found", tool_call_id="c1")
+        assert said.content == ""
+        shown: list[dict[str, Any]] = [
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "tool", "content": "found", "tool_call_id": "c1"},
+        ]
+        assert await conversation.get_messages_for_llm() == shown
+        await copy.import_from({"messages": [{**shown[0], "content": None, "metadata": {"tool_calls": calls}}]})
+        assert await copy.get_messages_for_llm() == shown[:1]
 
     async def test_a_new_object_goes_on_where_the_last_one_stopped(self, make: Maker):
         await talk(make(), 35)
@@ -140,6 +169,13 @@ class TestBadInput:
             ("assistant", " \n", {}),
             ("assistant", "", {"tool_calls": []}),
             ("user", None, {}),
+            ("assistant", None, {}),
+            ("assistant", None, {"tool_calls": []}),
+            ("tool", None, {"tool_call_id": "c1"}),
+            ("user", None, {"tool_calls": [{"id": "c1"}]}),
+            ("Developer", "x", {}),
+            ("user", "x", {"id": ""}),
+            ("user", "x", {"id": 7}),
             ("user", b"x", {}),
             ("user", "a\x00b", {}),
             ("user", "half \ud800", {}),

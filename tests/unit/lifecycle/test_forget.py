@@ -46,7 +46,8 @@ def test_a_merged_copy_goes_after_the_same_time_however_important():
     assert why_forgotten(copy, RULES, NOW) == "merged into j, 31 days ago"
     assert why_forgotten(replace(copy, valid_to=NOW - DAY), RULES, NOW) is None
     assert why_forgotten(replace(copy, pinned=True), RULES, NOW) is None
-    assert why_forgotten(replace(copy, metadata={"attribute": "home"}), RULES, NOW) is None
+    assert why_forgotten(replace(copy, metadata={"ended_by": "j"}), RULES, NOW) is None
+    assert why_forgotten(replace(copy, metadata={"ended_by": "k"}), RULES, NOW) is not None  # revived, then merged
 
 
 def test_a_lifetime_is_off_unless_it_is_set():

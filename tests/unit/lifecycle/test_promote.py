@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.lifecycle.attributes import attribute_of
-from recollect.lifecycle.promote import fact_like, worthy
+from recollect.lifecycle.promote import Worthy, fact_like, worthy
+from recollect.lifecycle.recited import own_words
 from recollect.lifecycle.statements import fingerprint, statements
 from tests.unit.lifecycle.utterances import HELD_OUT, TUNING
 
 
+def found_in(message: str) -> list[Worthy]:
+    """What deserves to last of what is the sender's own in a message."""
+    return worthy(own_words(message))
+
+
 def rates(labelled: list[tuple[str, str | None]]) -> tuple[float, float]:
     """Precision and recall over a labelled list."""
-    found = [(bool(worthy(text)), rule is not None) for text, rule in labelled]
+    found = [(bool(found_in(text)), rule is not None) for text, rule in labelled]
     right = sum(promoted and wanted for promoted, wanted in found)
     return right / sum(promoted for promoted, _ in found), right / sum(wanted for _, wanted in found)
 
 
 @pytest.mark.parametrize(("text", "rule"), TUNING)
 def test_an_utterance_is_promoted_by_its_rule_or_not_at_all(text: str, rule: str | None):
-    assert {one.rule for one in worthy(text)} == ({rule} if rule else set())
+    assert {one.rule for one in found_in(text)} == ({rule} if rule else set())
 
 
 def test_precision_goes_before_recall_on_what_the_rules_were_not_tuned_on():
-    # When these were first seen: 41 of 41 right, and 40 of 41 found.
-    assert len(TUNING) + len(HELD_OUT) >= 120
+    # When these were first seen: 41 of 41 right, and 40 of 41 found; of the 40 that came later 16 of 17, and all 16.
+    assert len(TUNING) + len(HELD_OUT) >= 220
     precision, recall = rates(HELD_OUT)
-    assert precision >= 0.97
+    assert precision == 1.0
     assert recall >= 0.9
 
 
 @pytest.mark.parametrize("text", [text for text, _ in (*TUNING, *HELD_OUT)])
 def test_what_is_promoted_stands_in_the_message_word_for_word(text: str):
-    assert all(one.text in text for one in worthy(text))
+    assert all(one.text in text for one in found_in(text))
 
 
 class TestOneMessage:
@@ -67,10 +72,14 @@ class TestOneMessage:
 
     @pytest.mark.parametrize("text", ["I live in Porto?", "So my name is Bob?", "We decided to use Postgres, right?"])
     def test_a_question_is_known_by_its_mark_alone(self, text: str):
-        assert not worthy(text)
+        assert not found_in(text)
 
     def test_code_and_quoted_lines_say_nothing(self):
         assert not worthy("```\nI prefer tabs.\n```\n> My name is Bob.\nthoughts?")
+
+    def test_a_sentence_with_a_mark_of_ours_is_nobodys_own(self):
+        assert not worthy("I prefer tea (2026-03-01, from web, unverified).")
+        assert worthy("I prefer tea.")
 
     def test_typographic_apostrophes_are_apostrophes(self):
         assert [one.text for one in worthy("I don’t eat meat.")] == ["I don’t eat meat."]
@@ -85,7 +94,7 @@ class TestOneMessage:
         "text", ["", " ", "\n\n", ".", "?!", "\x00", "a" * 100_000, "I prefer " * 20_000, "(" * 5000]
     )
     def test_nothing_is_too_strange_to_be_read(self, text: str):
-        worthy(text)
+        found_in(text)
         list(fact_like(text))
 
 
@@ -103,23 +112,3 @@ class TestFactLike:
     def test_a_fingerprint_knows_no_case_and_no_marks(self):
         assert fingerprint("The Server  runs, on port 8080!") == fingerprint("the server runs on port 8080")
         assert fingerprint("port 8080") != fingerprint("port 8081")
-
-
-@pytest.mark.parametrize(
-    ("text", "attribute"),
-    [
-        ("My name is Ada.", "name"),
-        ("No, my name is Eda.", "name"),
-        ("My favorite colour is teal.", "favourite colour"),
-        ("Teal is my favourite colour.", "favourite colour"),
-        ("I live in Lisbon.", "home"),
-        ("I'm 34 years old.", "age"),
-        ("My name is Ada and I live in Lisbon.", None),
-        ("My daughter is called Mia.", None),
-        ("I like tea.", None),
-        ("I live with two cats.", None),
-        ("My email is a@b.org, but use the other one.", None),
-    ],
-)
-def test_an_attribute_is_what_has_one_value_at_a_time(text: str, attribute: str | None):
-    assert attribute_of(text) == attribute

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -190,6 +192,60 @@ def test_stored_text_has_no_power_over_the_page(stored: str, shown: str):
     assert str(written(line(stored))) == f"- {shown} (2026-01-01)"
 
 
+ORDINARY = (
+    "I moved to Lisbon (2026-11-12).",
+    "The contract (2026-01-01) is void.",
+    "We met on 2026-03-04 and again on 2026-03-11.",
+    "Invoice 17 (2026-02-28) is still unpaid.",
+    "See the minutes (2026-05-05, room 4) for details.",
+    "The session of 2026-05-05 was moved.",
+    "My session (Tuesday) starts at 9.",
+    "In this session we talk about taxes.",
+    "Release 1.2 (2026-03-01) fixes the export.",
+    "user: how do I log in?",
+    "error: the disk is full",
+    "decision: we go with Postgres",
+    "tool: hammer (the big one)",
+    "Her birthday is 1990-06-12 (a Tuesday).",
+    "## Recent changes\nNone.",
+    "## Plan\n- walls (week 1)\n- roof (week 2)",
+    "Write a section named Recent context for the README.",
+    "Put it below the heading ## Known procedures, please.",
+    "What do you call ## Relevant knowledge in German?",
+    "- [ ] call the bank (before 2026-06-01)",
+    "* call the bank on 2026-06-01",
+    "1. Lisbon (2025) 2. Porto (2026)",
+    "The file is log-2026-01-01 (session 4).",
+    "f(2026-01-01) is no valid call.",
+    "It worked 3 of 4 times.",
+    "The claim is unverified (so far).",
+    "He was born in 1984 (not 1985).",
+    "(2026-01-01)",
+    "2026-01-01, session notes",
+    "Our last session was on (2026-01-01).",
+    "The price (as of 2026-01-01) is 12 EUR.",
+    "Deadline: 2026-12-24 (Christmas Eve).",
+    "The flight TP123 (2026-07-01, seat 12A) is booked.",
+    "The figures (2026-01-01, from Eurostat) are preliminary.",
+    "C:\\new\\notes (2026-01-01) is where it lies.",
+    'He wrote "done" (2026-04-04) and left.',
+    "Quarter 1 (2026-01-01 to 2026-03-31) was good.",
+    "The log says 2026-01-01T10:00:00 (UTC).",
+    "My dog (2 years) is called Biscuit.",
+    "Ada's report (draft, 2026-01-01) uses metric units.",
+    "Version 2026-01-01 (stable) is out.",
+    "Task: write the report",
+    "Goal: be done by 2026-09-09 (Wednesday)",
+    "> quoted text from 2026-01-01",
+    "The next session (number 47) is on 2026-10-10.",
+    "assistant: I will look at it tomorrow",
+    "It was not tried yet (as far as I know).",
+    "Joana marries on 12 June (2026).",
+    "Appointments: 2026-01-01 (dentist), 2026-02-02 (barber).",
+    "Nothing (at all) happened on 2026-08-08!",
+)
+
+
 class TestWhatWasRecalled:
     @given(some_lines.filter(bool))
     def test_is_known_again_as_a_block(self, given: list[Line]):
@@ -230,6 +286,52 @@ class TestWhatWasRecalled:
     def test_is_not_mistaken_for_what_people_write(self, said: str):
         assert not is_recalled(said)
         assert without_recalled(said) == said
+
+    @pytest.mark.parametrize("said", ORDINARY)
+    def test_is_not_mistaken_for_ordinary_sentences_with_dates(self, said: str):
+        assert not is_recalled(said)
+        assert without_recalled(said) == said
+
+    @pytest.mark.parametrize(
+        "mangled",
+        [
+            lambda block: " ".join(block.split()),
+            lambda block: json.dumps({"content": block}),
+            lambda block: json.dumps(block),
+            lambda block: block.replace("\n", "\\n"),
+            lambda block: block.replace("\n- ", "\n* "),
+            lambda block: block.replace("\n- ", "\n• "),
+            lambda block: block.replace("## Recent context\n", "").replace("## Relevant knowledge\n", ""),
+        ],
+        ids=["on one line", "in JSON", "as a JSON text", "escaped", "with stars", "with dots", "without headings"],
+    )
+    def test_is_known_again_in_another_dress(self, mangled: Callable[[str], str]):
+        block = str(pack("query", [line("old news", RECENT, turn=Turn("s-3", 0.0)), line("a fact")]))
+        assert is_recalled(mangled(block))
+        left = without_recalled(f"Please use metric units.\n{mangled(block)}")
+        assert "Please use metric units." in left
+        assert "old news" not in left
+        assert "a fact" not in left
+
+    def test_is_known_by_its_heading_alone_when_it_is_escaped(self):
+        block = json.dumps({"content": str(pack("query", [line("a fact")])), "said": "Use metric units."})
+        assert is_recalled(block)
+        assert "a fact" not in without_recalled(block)
+        assert "Use metric units." in without_recalled(block)
+
+    def test_is_known_line_by_line_without_dash_and_heading(self):
+        assert is_recalled("Look:\n* The dog is called Biscuit (2026-01-01)")
+        assert is_recalled("Look:\n• The dog is called Biscuit (2026-01-01)")
+        assert is_recalled("user: The dog is called Biscuit. (2026-01-01)")
+        assert is_recalled("The way to do it: Split the export. (2026-01-01, worked 3 of 4 times) That is all.")
+        assert is_recalled("I know: The dog is called Biscuit. (2026-01-01, from web, unverified)")
+
+    def test_on_one_line_leaves_what_follows_it(self):
+        block = " ".join(str(pack("query", [task("Task: count"), line("old news", RECENT)])).split())
+        assert without_recalled(f"Hello. {block} Please use metric units.") == "Hello.  Please use metric units."
+
+    def test_leaves_a_path_alone_that_looks_like_a_line_break(self):
+        assert without_recalled("- a fact (2026-01-01)\nIt is in C:\\new\\notes.") == "It is in C:\\new\\notes."
 
     def test_can_be_taken_out_of_what_somebody_said(self):
         block = str(pack("query", [task("Task: count\nGoal: done"), line("old news", RECENT), line("a fact")]))

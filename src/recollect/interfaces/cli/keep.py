@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from recollect.interfaces.cli.opening import AsJson, Session, Store, User, existing, with_memory
+from recollect.errors import BadInput
+from recollect.interfaces.cli.opening import Caller, command
 from recollect.interfaces.cli.output import print_json, progress_bar, say
 from recollect.memory.export_file import checked_path, opened
 
@@ -17,15 +18,15 @@ Everybody = Annotated[bool, typer.Option("--everybody", help="For every user and
 
 
 def add_commands(app: typer.Typer) -> None:
-    for command in (stats, backup, export, lifecycle):
-        app.command()(command)
-    app.command("import")(import_from)
+    for function in (stats, backup, export, lifecycle):
+        app.command()(command(function))
+    app.command("import")(command(import_from))
 
 
-def stats(*, store: Store = None, user: User = "default", session: Session = None, as_json: AsJson = False) -> None:
+def stats(*, caller: Caller) -> None:
     """Show what a store holds, tier by tier."""
-    found = asdict(with_memory(existing(store), user, session, lambda m: m.stats()))
-    if as_json:
+    found = asdict(caller.known(lambda m: m.stats()))
+    if caller.as_json:
         print_json(found)
         return
     tiers = found.pop("tiers")
@@ -40,37 +41,30 @@ def stats(*, store: Store = None, user: User = "default", session: Session = Non
 def backup(
     path: Annotated[Path, typer.Argument(help="A new file.")],
     *,
-    store: Store = None,
-    user: User = "default",
-    session: Session = None,
-    as_json: AsJson = False,
+    caller: Caller,
 ) -> None:
     """Copy the store, with everybody in it, to a new file while others use it."""
-    with_memory(existing(store), user, session, lambda m: m.backup(path))
-    print_json({"path": str(path)}) if as_json else say(f"copied to {path}")
+    caller.known(lambda m: m.backup(path))
+    print_json({"path": str(path)}) if caller.as_json else say(f"copied to {path}")
 
 
 def export(
     path: Annotated[Path, typer.Argument(help="A new file of JSON lines.")],
     *,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older export.")] = False,
-    store: Store = None,
-    user: User = "default",
-    session: Session = None,
-    as_json: AsJson = False,
+    caller: Caller,
 ) -> None:
     """Write everything of one user to a file, losslessly."""
-    with progress_bar() as bar:
+    if path.is_file() and not overwrite:
+        raise BadInput(f"{path} exists already; name a new file, or say --overwrite to replace an older export")
+    with progress_bar(caller.as_json) as bar:
         task = bar.add_task("exporting", total=None)
-        report = with_memory(
-            existing(store),
-            user,
-            session,
+        report = caller.known(
             lambda m: m.export(
                 path, overwrite=overwrite, progress=lambda done, total: bar.update(task, completed=done, total=total)
             ),
         )
-    if as_json:
+    if caller.as_json:
         print_json({"path": str(path), "lines": dict(report.lines)})
     else:
         say(f"wrote {sum(report.lines.values())} lines to {path}")
@@ -80,41 +74,33 @@ def import_from(
     path: Annotated[Path, typer.Argument(help="A file that `recollect export` wrote.")],
     *,
     trust: Annotated[float | None, typer.Option(help="From 0 to 1: trust nothing in the file more than this.")] = None,
-    store: Store = None,
-    user: User = "default",
-    session: Session = None,
-    as_json: AsJson = False,
+    caller: Caller,
 ) -> None:
     """Take an export into a store, for one user; what is there already stays. Exit code 1 when there is no file."""
     opened(checked_path(path)).close()  # before a store is made for it
-    with progress_bar() as bar:
+    with progress_bar(caller.as_json) as bar:
         task = bar.add_task("importing", total=None)
-        report = with_memory(
-            store,
-            user,
-            session,
+        report = caller.memory(
             lambda m: m.import_from(
                 path, trust=trust, progress=lambda done, total: bar.update(task, completed=done, total=total)
             ),
         )
-    if as_json:
+    if caller.as_json:
         print_json(asdict(report))
         return
     added, present = sum(report.added.values()), sum(report.present.values())
-    say(f"added {added}, {present} were there already, {report.expired} have expired since")
+    left = f", {report.untrusted} versions of procedures were not trusted enough" if report.untrusted else ""
+    say(f"added {added}, {present} were there already, {report.expired} have expired since{left}")
 
 
 def lifecycle(
     *,
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be done, and change nothing.")] = False,
     everybody: Everybody = False,
-    store: Store = None,
-    user: User = "default",
-    session: Session = None,
-    as_json: AsJson = False,
+    caller: Caller,
 ) -> None:
     """Promote what deserves to last, drop what has expired, merge duplicates, age and forget."""
-    with progress_bar() as bar:
+    with progress_bar(caller.as_json) as bar:
         tasks: dict[str, Any] = {}
 
         def tell(stage: str, done: int, total: int) -> None:
@@ -122,13 +108,10 @@ def lifecycle(
                 tasks[stage] = bar.add_task(stage, total=total)
             bar.update(tasks[stage], completed=done, total=total)
 
-        report = with_memory(
-            existing(store),
-            user,
-            session,
+        report = caller.known(
             lambda m: (m.lifecycle.plan if plan else m.lifecycle.run_once)(tell, everybody=everybody),
         )
-    if as_json:
+    if caller.as_json:
         actions = {kind: [asdict(action) for action in found] for kind, found in report.actions.items()}
         print_json(
             {"at": report.at, "planned": report.planned, "counts": report.counts, **actions, "notes": report.notes}

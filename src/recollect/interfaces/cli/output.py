@@ -38,6 +38,18 @@ def complain(text: str) -> None:
     errors.print(f"recollect: {clean(text)}", markup=False)
 
 
+def complain_json(error: str, text: str) -> None:
+    """An error for a program: the name of its type, and what a person would be told."""
+    errors.file.write(json.dumps({"error": error, "message": clean(text)}) + "\n")
+
+
+def item_line(item: MemoryItem) -> str:
+    """An item as one line, with what is said of it besides."""
+    marks = [f"key {item.key}"] if item.key is not None else []
+    marks += ["pinned"] if item.pinned else []
+    return " ".join(item.content.split()) + (f"  ({', '.join(marks)})" if marks else "")
+
+
 def item_json(item: MemoryItem) -> dict[str, Any]:
     return {
         "id": item.id,
@@ -69,8 +81,8 @@ def hit_json(hit: Hit) -> dict[str, Any]:
     }
 
 
-def progress_bar() -> Progress:
-    """A bar on stderr, so that it never mixes with what a program reads."""
+def progress_bar(for_program: bool = False) -> Progress:
+    """A bar on stderr, so that it never mixes with what a program reads; none for a program."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -79,6 +91,7 @@ def progress_bar() -> Progress:
         TimeRemainingColumn(),
         console=errors,
         transient=False,
+        disable=for_program,
     )
 
 

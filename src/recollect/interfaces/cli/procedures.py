@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from recollect.errors import NotFound
-from recollect.interfaces.cli.opening import AsJson, Session, Store, User, existing, with_memory
+from recollect.interfaces.cli.opening import Caller, command
 from recollect.interfaces.cli.output import print_json, say
 from recollect.memory import AgentMemory
 from recollect.tiers.procedure import Procedure
@@ -16,21 +16,17 @@ procedures_app = typer.Typer(no_args_is_help=True, help="Look at the procedures 
 
 
 @procedures_app.command("list")
+@command
 def list_procedures(
     *,
     tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
     prefix: Annotated[str | None, typer.Option(help="Only those whose key begins like this.")] = None,
     retired: Annotated[bool, typer.Option("--retired", help="Those out of use too.")] = False,
-    store: Store = None,
-    user: User = "default",
-    session: Session = None,
-    as_json: AsJson = False,
+    caller: Caller,
 ) -> None:
     """List the newest version of each, by key, with its success rate."""
-    found = with_memory(
-        existing(store), user, session, lambda m: m.procedural.all(tag=tag, prefix=prefix, retired=retired)
-    )
-    if as_json:
+    found = caller.known(lambda m: m.procedural.all(tag=tag, prefix=prefix, retired=retired))
+    if caller.as_json:
         print_json([_json(one) for one in found])
         return
     for one in found:
@@ -38,24 +34,22 @@ def list_procedures(
 
 
 @procedures_app.command("show")
+@command
 def show_procedure(
     key: Annotated[str, typer.Argument(help="Its key.")],
     *,
     version: Annotated[int | None, typer.Option(help="An older version; the newest when not given.")] = None,
-    store: Store = None,
-    user: User = "default",
-    session: Session = None,
-    as_json: AsJson = False,
+    caller: Caller,
 ) -> None:
     """Show one with its text, its outcomes and its versions. Exit code 1 when there is none."""
 
     async def look(memory: AgentMemory) -> tuple[Procedure | None, list[Procedure]]:
         return await memory.procedural.get(key, version), await memory.procedural.history(key)
 
-    found, versions = with_memory(existing(store), user, session, look)
+    found, versions = caller.known(look)
     if found is None:
         raise NotFound(f"there is no procedure {key!r}" + (f" in version {version}" if versions else ""))
-    if as_json:
+    if caller.as_json:
         print_json({**_json(found), "versions": [_json(one) for one in versions]})
         return
     say(f"{found.key}  {_worked(found)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby
 
 import apsw
 
@@ -12,31 +13,41 @@ from recollect.stores.ops import (
     Clear,
     Delete,
     Drop,
-    DropTask,
     Embed,
-    Journal,
     Put,
-    Save,
-    SetStatus,
+    TaskWrite,
     Touch,
     Write,
 )
 from recollect.stores.sqlite import logs, tasks
 from recollect.stores.sqlite.accesses import Counted
 from recollect.stores.sqlite.records import RecordWriter
+from recollect.values import Space
 
 
 def apply(connection: apsw.Connection, writes: Sequence[Write], now: datetime) -> None:
     """Every write, or the first refusal as an exception: the writer then rolls the batch back."""
     records = RecordWriter(connection)
-    for write in writes:
-        match write:
-            case Put() | Delete() | Touch() | Embed():
-                records.apply(write)
-            case Append() | Clear() | Drop():
-                logs.apply(connection, records.space(write.space), write, now)
-            case Save() | Journal() | SetStatus() | DropTask():
-                tasks.apply(connection, records.space(write.space), write, now)
+    for name, group in groupby(writes, _task_of):
+        if name is not None:
+            together = [write for write in group if isinstance(write, TaskWrite)]
+            tasks.apply(connection, records.space(together[0].space), together, now)
+            continue
+        for write in group:
+            _apply(connection, records, write, now)
+
+
+def _apply(connection: apsw.Connection, records: RecordWriter, write: Write, now: datetime) -> None:
+    match write:
+        case Put() | Delete() | Touch() | Embed():
+            records.apply(write)
+        case Append() | Clear() | Drop():
+            logs.apply(connection, records.space(write.space), write, now)
+
+
+def _task_of(write: Write) -> tuple[Space, str] | None:
+    """Neighbours that concern one task are applied together."""
+    return (write.space, write.task) if isinstance(write, TaskWrite) else None
 
 
 def count(connection: apsw.Connection, counted: Counted) -> None:

@@ -22,6 +22,7 @@ _PATIENCE_SECONDS = 60.0
 # SQLite calls only a full disk full; a limit on the file's size or on the user's space is an I/O error to it.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 _MAGIC = b"SQLite format 3\x00"
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 def open_connection(path: Path, *, writes: bool, cache_mib: int = 16) -> apsw.Connection:
@@ -72,11 +73,18 @@ def refuse_strangers(connection: apsw.Connection, path: Path) -> None:
 
 def _refuse_fragments(path: Path) -> None:
     """SQLite takes a file shorter than its header for an empty one, and would write over it."""
-    if path.is_file():
-        with path.open("rb") as file:
-            start = file.read(len(_MAGIC))
-        if start and start != _MAGIC:
-            raise StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
+    start = _start_of(path, len(_MAGIC))
+    # The power failed while the file was being made: the journal beside it says how to undo what there is of it.
+    undone = _start_of(path.with_name(path.name + "-journal"), len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC
+    if start and start != _MAGIC and not undone:
+        raise StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
+
+
+def _start_of(path: Path, size: int) -> bytes:
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(size)
 
 
 def _prepare(connection: apsw.Connection, path: Path, *, writes: bool, cache_mib: int) -> None:

@@ -49,7 +49,9 @@ class Writer:
 
     async def submit(self, change: Change, *, durable: bool, frees: bool = False) -> object:
         # Shielded: once a change is queued it will happen, so a caller who gives up must not half-cancel it.
-        return await asyncio.shield(asyncio.wrap_future(self.queue(change, durable=durable, frees=frees)))
+        happening = asyncio.wrap_future(self.queue(change, durable=durable, frees=frees))
+        happening.add_done_callback(_looked_at)
+        return await asyncio.shield(happening)
 
     def queue(self, change: Change, *, durable: bool, frees: bool = False) -> Future[object]:
         """Leave a change to be made; the future says when it was, or why not. One that `frees` only takes away."""
@@ -91,12 +93,7 @@ class Writer:
         return jobs
 
     def _commit(self, jobs: list[_Job], *, room_made: bool = False) -> None:
-        failed: BaseException | None = None
-        try:
-            with translated(self._path, self._connection):
-                self._transact(jobs)
-        except BaseException as error:  # noqa: BLE001 - handed to every caller that waits for this commit
-            failed = error
+        failed = self._tried(jobs)
         again: list[_Job] = []
         for job in jobs:
             why = job.error or failed
@@ -112,6 +109,15 @@ class Writer:
             self._commit(again, room_made=True)
         elif failed is None and not self._ballast.kept and not room_made:
             self._ballast.keep()
+
+    def _tried(self, jobs: list[_Job]) -> BaseException | None:
+        """Why none of the jobs was done; None when the commit was made."""
+        try:
+            with translated(self._path, self._connection):
+                self._transact(jobs)
+        except BaseException as error:  # noqa: BLE001 - handed to every caller that waits for this commit
+            return error
+        return None
 
     def _make_room(self) -> None:
         """For what only takes away: the room kept back, and the log from its start again if that is possible."""
@@ -150,3 +156,9 @@ class Writer:
         if full != self._full:
             self._connection.execute("pragma synchronous = full" if full else "pragma synchronous = normal")
             self._full = full
+
+
+def _looked_at(happening: asyncio.Future[object]) -> None:
+    """A refusal that nobody waits for any more is no reason for asyncio to complain."""
+    if not happening.cancelled():
+        happening.exception()

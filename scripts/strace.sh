@@ -1,0 +1,20 @@
+#!/bin/sh
+# Sees to it that strace is here and may be used: the power-cut tests record a process's system calls with it.
+#
+#   sh scripts/strace.sh
+#
+# Does nothing when all is well. As root on Debian and its kin it installs the package; elsewhere it says what to run.
+set -eu
+
+say() { printf '%s\n' "$*" >&2; }
+stop() { say "strace: $*"; exit 1; }
+
+if ! command -v strace >/dev/null 2>&1; then
+    command -v apt-get >/dev/null 2>&1 || stop "install strace with this system's package manager."
+    [ "$(id -u)" = 0 ] || stop "it is not installed. Run: sudo apt-get install strace"
+    say "strace: installing it"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends strace >&2
+fi
+
+# A container may be kept from tracing even its own children.
+strace -qq -e trace=none true 2>/dev/null || stop "tracing is not allowed here. In a container: --cap-add=SYS_PTRACE"

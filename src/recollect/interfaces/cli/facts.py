@@ -1,0 +1,166 @@
+"""The commands for facts: kept, found, listed, forgotten, and merged where they say the same."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from recollect.errors import BadInput, BadQuery, NotFound
+from recollect.interfaces.cli.opening import NOT_FOUND, Caller, command
+from recollect.interfaces.cli.output import complain, hit_json, item_json, item_line, print_json, progress_bar, say
+from recollect.values import Context, MemoryItem
+
+_PAGE = 20
+
+
+def add_commands(app: typer.Typer) -> None:
+    for function in (remember, recall, forget, history, consolidate):
+        app.command()(command(function))
+    app.command("list")(command(list_facts))
+
+
+def remember(
+    content: Annotated[str, typer.Argument(help="What to remember; `-` reads standard input.")],
+    *,
+    importance: Annotated[float | None, typer.Option(help="From 0 to 1; scored when not given.")] = None,
+    key: Annotated[str | None, typer.Option(help="A keyed fact: a new value supersedes the old one.")] = None,
+    source: Annotated[str, typer.Option(help="Where it comes from.")] = "user",
+    pinned: Annotated[bool | None, typer.Option("--pinned/--unpinned", help="Never faded or forgotten.")] = None,
+    caller: Caller,
+) -> None:
+    """Store a fact."""
+    text = _standard_input() if content == "-" else content
+    item = caller.memory(lambda m: m.remember(text, importance=importance, key=key, source=source, pinned=pinned))
+    print_json(item_json(item)) if caller.as_json else say(f"remembered {item.id}")
+
+
+def recall(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    *,
+    n: Annotated[int, typer.Option("-n", help="At most so many hits of each tier.")] = 5,
+    min_relevance: Annotated[float | None, typer.Option(help="From 0 to 1; 0 shows everything.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Tokens the answer may cost.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="What was true then: 2026-11-12, or with a time and a zone, 2026-11-12T09:30Z.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why each line is there.")] = False,
+    caller: Caller,
+) -> None:
+    """Show what matters for a query. Exit code 1 when nothing does."""
+    moment = None if as_of is None else _moment(as_of)
+    context = caller.known(lambda m: m.recall(query, n, min_relevance=min_relevance, budget=budget, as_of=moment))
+    if caller.as_json:
+        print_json(_recalled(context))
+    elif explain:
+        say(context.explain())
+    elif context:
+        say(str(context))
+    else:
+        complain("nothing relevant is remembered")
+    if not caller.as_json and not explain:
+        for warning in context.warnings:
+            complain(warning)
+    if not context:
+        raise typer.Exit(NOT_FOUND)
+
+
+def forget(id: Annotated[str, typer.Argument(help="The item's id.")], *, caller: Caller) -> None:
+    """Drop one item. Exit code 1 when there is no such item."""
+    done = caller.known(lambda m: m.forget(id))
+    if caller.as_json:
+        print_json({"id": id, "forgotten": done})
+    elif done:
+        say(f"forgot {id}")
+    else:
+        complain(f"there is no item {id}")
+    if not done:
+        raise typer.Exit(NOT_FOUND)
+
+
+def history(key: Annotated[str, typer.Argument(help="The key of a fact.")], *, caller: Caller) -> None:
+    """Show every value a key has had, newest first. Exit code 1 when it never had one."""
+    values = caller.known(lambda m: m.semantic.history(key))
+    if not values:
+        raise NotFound(f"nothing was ever remembered under the key {key!r}")
+    if caller.as_json:
+        print_json([item_json(item) for item in values])
+        return
+    for item in values:
+        say(f"{_times(item)}  {item_line(item)}")
+
+
+def list_facts(
+    *,
+    limit: Annotated[int, typer.Option(help="How many to a page.")] = _PAGE,
+    after: Annotated[str | None, typer.Option(help="The id of the last one of the page before.")] = None,
+    past: Annotated[bool, typer.Option("--past", help="Also what is no longer true.")] = False,
+    caller: Caller,
+) -> None:
+    """List facts page by page, newest first."""
+    items = caller.known(lambda m: m.semantic.page(limit, after=after, past=past))
+    if caller.as_json:
+        print_json([item_json(item) for item in items])
+        return
+    for item in items:
+        say(f"{item.id}  {item.created_at:%Y-%m-%d}  {item_line(item)}")
+    if items and len(items) == limit:
+        complain(f"for the next page: --after {items[-1].id}")
+
+
+def consolidate(
+    *,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what would be merged, and change nothing.")] = False,
+    caller: Caller,
+) -> None:
+    """Merge facts that say the same; the best of them stays, and the others are its history."""
+    with progress_bar(caller.as_json) as bar:
+        task = bar.add_task("comparing", total=None)
+        report = caller.known(
+            lambda m: m.semantic.consolidate(
+                dry_run=plan, progress=lambda done, total: bar.update(task, completed=done, total=total)
+            )
+        )
+    if caller.as_json:
+        merged = [{"survivor": one.survivor, "merged": list(one.merged), "reason": one.reason} for one in report.merged]
+        print_json({"planned": plan, "examined": report.examined, "merged": merged})
+        return
+    for one in report.merged:
+        say(f"{one.survivor}  {'would take' if plan else 'took'} in {', '.join(one.merged)}  ({one.reason})")
+    copies = sum(len(one.merged) for one in report.merged)
+    say(f"{'would merge' if plan else 'merged'} {copies} of {report.examined} facts into {len(report.merged)} others")
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"standard input is not UTF-8 at byte {error.start}") from error
+
+
+def _moment(text: str) -> datetime:
+    """A day is its beginning where this machine is; so is a time without a zone."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise BadQuery(f"--as-of is a day or a moment such as 2026-11-12T09:30Z, not {text!r:.80}") from error
+
+
+def _times(item: MemoryItem) -> str:
+    since = item.valid_from or item.created_at
+    return f"{since:%Y-%m-%d %H:%M} to {f'{item.valid_to:%Y-%m-%d %H:%M}' if item.valid_to else 'now':<16}"
+
+
+def _recalled(context: Context) -> dict[str, object]:
+    return {
+        "query": context.query,
+        "text": str(context),
+        "tokens": context.tokens,
+        "hits": [hit_json(hit) for hit in context],
+        "left_out": [
+            {"item": item_json(one.item), "tier": one.item.tier, "reason": one.reason} for one in context.left_out
+        ],
+        "warnings": list(context.warnings),
+    }

@@ -1,0 +1,89 @@
+"""`recollect tasks`: where each long-running task stands, and what a person can do about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from recollect.errors import BadInput, NotFound
+from recollect.interfaces.cli.opening import Caller, command
+from recollect.interfaces.cli.output import complain, print_json, say
+from recollect.memory import AgentMemory
+from recollect.stores.base import Step, Task
+
+tasks_app = typer.Typer(no_args_is_help=True, help="Look at the long-running tasks of an agent.")
+
+_PAGE = 100
+
+
+def list_tasks(
+    *,
+    status: Annotated[
+        str | None, typer.Option(help="Only those: ready, running, done, failed, poisoned or compensating.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many to a page.")] = _PAGE,
+    after: Annotated[str | None, typer.Option(help="The id of the last one of the page before.")] = None,
+    caller: Caller,
+) -> None:
+    """List the tasks by id, with their status."""
+    if limit < 1:
+        raise BadInput(f"--limit is a whole number from 1, not {limit}")
+    found = caller.known(lambda m: m.checkpoints.tasks(status, limit=limit, after=after))  # type: ignore[arg-type]
+    if caller.as_json:
+        print_json([_json(one) for one in found])
+        return
+    for one in found:
+        say(_line(one))
+    if len(found) == limit:
+        complain(f"for the next page: --after {found[-1].id}")
+
+
+def show_task(id: Annotated[str, typer.Argument(help="The task's id.")], *, caller: Caller) -> None:
+    """Show one with its steps and its newest state. Exit code 1 when there is none."""
+
+    async def look(memory: AgentMemory) -> tuple[Task, list[Step], Any]:
+        task = await memory.checkpoints.task(id)
+        if task is None:
+            raise NotFound(f"there is no task {id!r}")
+        return task, await memory.checkpoints.steps(id), await memory.checkpoints.restore(id)
+
+    task, steps, state = caller.known(look)
+    if caller.as_json:
+        print_json({**_json(task), "steps": [asdict(step) for step in steps], "state": state})
+        return
+    say(_line(task))
+    for step in steps:
+        trouble = f": {step.error}" if step.error else ""
+        say(f"  {step.key}  {step.status}, {step.attempts} attempts{trouble}")
+
+
+def retry_task(id: Annotated[str, typer.Argument(help="The task's id.")], *, caller: Caller) -> None:
+    """Let a poisoned, cancelled or asking task be run again. Exit code 1 when there is none."""
+    if not caller.known(lambda m: m.checkpoints.retry(id)):
+        raise NotFound(f"there is no task {id!r}")
+    print_json({"id": id, "retried": True}) if caller.as_json else say(f"{id} may be run again")
+
+
+def cancel_task(id: Annotated[str, typer.Argument(help="The task's id.")], *, caller: Caller) -> None:
+    """Give a task up; what it did stays done. Exit code 1 when there is none, or when it has ended already."""
+    if not caller.known(lambda m: m.checkpoints.cancel(id)):
+        raise NotFound(f"there is no task {id!r} that could be given up")
+    print_json({"id": id, "cancelled": True}) if caller.as_json else say(f"gave {id} up")
+
+
+for _name, _function in (("list", list_tasks), ("show", show_task), ("retry", retry_task), ("cancel", cancel_task)):
+    tasks_app.command(_name)(command(_function))
+
+
+def _line(one: Task) -> str:
+    held = f", held by {one.owner}" if one.owner else ""
+    return f"{one.id}  {one.status}, version {one.version}, {one.updated_at:%Y-%m-%d %H:%M}{held}"
+
+
+def _json(one: Task) -> dict[str, Any]:
+    return {
+        name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in asdict(one).items()
+    }

@@ -1,0 +1,129 @@
+"""The memory of a running step: what it is told waits for the step's completion and is committed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+from recollect.memory.parts import Parts
+from recollect.memory.waiting import Waiting
+from recollect.stores.base import Records, Store
+from recollect.stores.connect import NEEDS, Stores
+from recollect.stores.ops import Write
+from recollect.tiers.working import WorkingMemory
+from recollect.values import Tier
+
+
+class Remembers(Protocol):
+    """A memory, as far as a running task needs to know it."""
+
+    working: WorkingMemory
+
+
+class Minds:
+    """Gives every run of a memory's tasks its mind. The first has the memory's own working memory for itself."""
+
+    def __init__(self, owner: Remembers, parts: Parts, twin: Callable[[Parts], Any]) -> None:
+        self._owner = owner
+        self._parts = parts
+        self._twin = twin
+        self._taken = False
+
+    def __call__(self) -> TaskMind:
+        borrows, self._taken = not self._taken, True
+        return TaskMind(self._owner if borrows else _Apart(self.blank()), self, borrows=borrows)
+
+    def give_back(self) -> None:
+        self._taken = False
+
+    def blank(self) -> WorkingMemory:
+        most = self._parts.settings.tier("working").max_items
+        return WorkingMemory(max_items=most, llm=self._parts.llm, clock=self._parts.clock)
+
+    def restored(self, snapshot: Mapping[str, Any]) -> WorkingMemory:
+        return WorkingMemory.from_snapshot(snapshot, llm=self._parts.llm, clock=self._parts.clock)
+
+    def twin(self, waiting: Waiting) -> Any:
+        """The same memory over stores that wait, where they are the one that keeps the tasks."""
+        stores, tasks = self._parts.stores, self._parts.stores.tasks()
+        by_tier: dict[Tier, Store] = {tier: stores.records(tier) for tier in NEEDS}
+        shared = {
+            tier: cast(Store, waiting) if store is tasks and tier != "checkpoints" else store
+            for tier, store in by_tier.items()
+        }
+        return self._twin(replace(self._parts, stores=Stores(shared)))
+
+    def waiting(self) -> Waiting:
+        return Waiting(cast(Records, self._parts.stores.tasks()))
+
+
+class _Apart:
+    """Holds the working memory of a run that came while another had the memory's own."""
+
+    def __init__(self, working: WorkingMemory) -> None:
+        self.working = working
+
+
+class TaskMind:
+    """What one run has in mind; see `recollect.runtime.mind`."""
+
+    def __init__(self, holder: Remembers, minds: Minds, *, borrows: bool) -> None:
+        self._holder = holder
+        self._minds = minds
+        self._borrows = borrows
+
+    @property
+    def working(self) -> WorkingMemory:
+        return self._holder.working
+
+    def snapshot(self) -> Mapping[str, Any] | None:
+        working = self._holder.working
+        return working.snapshot() if _anything_in(working) else None
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        self._holder.working = self._minds.restored(snapshot)
+
+    def attempt(self) -> StepThoughts:
+        return StepThoughts(self, self._minds)
+
+    def leave(self) -> None:
+        if self._borrows:
+            self._minds.give_back()
+
+
+class StepThoughts:
+    """The memory of one attempt, made when it is first asked for: most steps never ask."""
+
+    def __init__(self, mind: TaskMind, minds: Minds) -> None:
+        self._mind = mind
+        self._minds = minds
+        self._waiting = minds.waiting()
+        self._memory: Any = None
+
+    @property
+    def memory(self) -> Any:
+        if self._memory is None:
+            self._memory = self._minds.twin(self._waiting)
+            self._memory.working = self._mind.working
+        return self._memory
+
+    @property
+    def working(self) -> WorkingMemory:
+        return self._mind.working
+
+    async def collected(self) -> Sequence[Write]:
+        return tuple(self._waiting.writes)
+
+
+def _anything_in(working: WorkingMemory) -> bool:
+    return bool(
+        working.task
+        or working.current_goal
+        or working.subgoals
+        or working.results
+        or working.scratchpad
+        or working.variables
+        or working.items
+        or working.summaries
+    )

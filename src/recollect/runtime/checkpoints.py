@@ -1,0 +1,302 @@
+"""Checkpoints: the state of each task by version, and what a person can do about a task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from recollect.clock import Clock
+from recollect.errors import BadInput, Conflict, NotFound, StepFailed, StoreCorrupt
+from recollect.runtime.codec import SCHEMA, Document, State, decode, encode
+from recollect.runtime.events import Telling, Watcher
+from recollect.runtime.lease import worker_name
+from recollect.runtime.mind import MindMaker
+from recollect.runtime.plan import UNDO, checked_state
+from recollect.settings import Settings
+from recollect.stores.base import Checkpoint, Lease, Step, Task, Tasks
+from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskStatus, Write
+from recollect.values import Scope
+
+HOUR = 3600.0
+_STATUSES = ("ready", "running", "done", "failed", "poisoned", "compensating")
+_TRIES = 16
+_A_MOMENT = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One kept version of a task's state; `state` is None where it is damaged."""
+
+    version: int
+    at: datetime
+    fence: int
+    intact: bool
+    state: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A task as it stands: what to go on from, and the version that the next one has to follow."""
+
+    task: Task | None
+    document: Document | None
+    journal: Mapping[str, Step]
+
+    @property
+    def version(self) -> int:
+        return self.task.version if self.task is not None else 0
+
+
+class Checkpoints:
+    """The tasks of one tenant and agent."""
+
+    def __init__(
+        self,
+        store: Tasks,
+        *,
+        scope: Scope,
+        settings: Settings,
+        clock: Clock,
+        minds: MindMaker,
+        workers: Callable[[], str] = worker_name,
+    ) -> None:
+        self.store = store
+        self.space = scope.space("checkpoints")
+        self.settings = settings
+        self.clock = clock
+        self.minds = minds
+        self.workers = workers
+        self.on_event: Watcher | None = None
+        """Told of a damaged checkpoint when no agent runs that could tell."""
+
+    async def checkpoint(
+        self, task_id: str, state: Mapping[str, Any], *, expected_version: int | None = None, ttl: float | None = HOUR
+    ) -> int:
+        """Keep a task's state and return its version; the last writer wins, unless the version seen is given.
+
+        Refused with `LeaseHeld` while a worker has the task. The task is dropped `ttl` seconds after its last sign
+        of life; None keeps it, or leaves the time it has.
+        """
+        text = self.encoded(dict(state) if isinstance(state, Mapping) else state)
+        lasts = None if ttl is None else checked_ttl(ttl)
+        for _ in range(_TRIES):
+            task = await self.store.task(self.space, checked_task(task_id))
+            seen = task.version if task is not None else 0
+            expect = seen if expected_version is None else expected_version
+            try:
+                await self.store.write(
+                    Save(space=self.space, task=task_id, state=text, schema=SCHEMA, expect=expect, ttl=lasts)
+                )
+            except Conflict as error:
+                if expected_version is not None or type(error) is not Conflict:
+                    raise
+                continue
+            return expect + 1
+        await self.store.write(Save(space=self.space, task=task_id, state=text, schema=SCHEMA, ttl=lasts))
+        task = await self.store.task(self.space, task_id)
+        return task.version if task is not None else 0
+
+    async def restore(self, task_id: str, *, version: int | None = None) -> State | None:
+        """The newest state that is intact, or one version of it; None when there is none."""
+        if version is None:
+            document = await self.newest(task_id, Telling(self.on_event, self.clock))
+            return None if document is None else document.state
+        held = await self.store.checkpoint(self.space, checked_task(task_id), version=version)
+        if held is None:
+            return None
+        document = _readable(held)
+        if document is None:
+            raise StoreCorrupt(
+                f"version {version} of task {task_id!r} is damaged; leave the version out for the newest intact one"
+            )
+        return document.state
+
+    async def history(self, task_id: str) -> list[Version]:
+        """The versions that are kept, newest first."""
+        held = await self.store.checkpoints(self.space, checked_task(task_id))
+        readable = [(one, _readable(one)) for one in held]
+        return [
+            Version(one.version, one.at, one.fence, found is not None, None if found is None else found.state)
+            for one, found in readable
+        ]
+
+    async def tasks(
+        self, status: TaskStatus | None = None, *, limit: int = 100, after: str | None = None
+    ) -> list[Task]:
+        """The tasks by id, of one status or of any; `after` is the last id of the page before."""
+        if status is not None and status not in _STATUSES:
+            raise BadInput(f"a task's status is one of {', '.join(_STATUSES)}, not {status!r:.80}")
+        return await self.store.tasks(self.space, status=status, limit=limit, after=after)
+
+    async def task(self, task_id: str) -> Task | None:
+        """Where a task stands; None when there is none of this id."""
+        return await self.store.task(self.space, checked_task(task_id))
+
+    async def steps(self, task_id: str) -> list[Step]:
+        """The journal of a task: the newest note of each step, in the order they were begun."""
+        return await self.store.steps(self.space, checked_task(task_id))
+
+    async def retry(self, task_id: str) -> bool:
+        """Let a poisoned, cancelled or asking task be run again, with all its attempts; False when there is none.
+
+        Not one that was undone: whoever received its idempotency keys has seen them all, and would do nothing.
+        """
+        if await self.task(task_id) is None:
+            return False
+        lease = await self._claim(task_id)
+        try:
+            loaded = await self.loaded(task_id, Telling(self.on_event, self.clock))
+            status = loaded.task.status if loaded.task is not None else "ready"
+            if status == "failed" and any(note.status == "compensated" for note in loaded.journal.values()):
+                raise StepFailed(f"task {task_id!r} was undone and cannot be run again; run it under another id")
+            writes: list[Write] = [_cleared(note, lease) for note in _open(loaded)]
+            if status in ("poisoned", "failed"):
+                writes.append(SetStatus(space=self.space, task=task_id, status="running", fence=lease.fence))
+            await self.store.write(*writes)
+        finally:
+            await self.store.release(lease)
+        return True
+
+    async def skip(self, task_id: str, result: Any = None) -> str:
+        """Say that the step whose outcome is unknown has been done, and with which result; returns its name."""
+        lease = await self._claim(task_id)
+        try:
+            loaded = await self.loaded(task_id, Telling(self.on_event, self.clock))
+            state = checked_state(loaded.document.state if loaded.document is not None else {})
+            begun = [note for note in _open(loaded) if not note.key.startswith(UNDO)]
+            if not begun:
+                raise NotFound(f"no step of task {task_id!r} is open; `steps` lists what was begun")
+            note = begun[-1]
+            state["completed"] = [*state["completed"], note.key]
+            state["results"] = {**state["results"], note.key: result}
+            await self.store.write(
+                Save(
+                    space=self.space,
+                    task=task_id,
+                    state=self.encoded(state, loaded.document.working if loaded.document is not None else None),
+                    schema=SCHEMA,
+                    expect=loaded.version,
+                    fence=lease.fence,
+                    status="running",
+                ),
+                _noted(note, lease, "completed"),
+            )
+        finally:
+            await self.store.release(lease)
+        return note.key
+
+    async def cancel(self, task_id: str) -> bool:
+        """Give a task up: a worker that has it stops at its next heartbeat, and nobody runs it until `retry`.
+
+        What it did stays done. False when there is no such task, or when it is done already.
+        """
+        task = await self.task(task_id)
+        if task is None or task.status in ("done", "failed"):
+            return False
+        await self.store.write(SetStatus(space=self.space, task=task_id, status="failed"))
+        return True
+
+    async def delete(self, task_id: str) -> bool:
+        """Drop a task with its checkpoints and journal, and fence out its worker; False when there is none."""
+        if await self.task(task_id) is None:
+            return False
+        await self.store.write(DropTask(self.space, task_id))
+        return True
+
+    # For the agent
+
+    def encoded(self, state: Any, working: Mapping[str, Any] | None = None) -> str:
+        return encode(state, working, largest=self.settings.max_state)
+
+    async def loaded(self, task_id: str, telling: Telling) -> Loaded:
+        """The task, its newest intact state and its journal."""
+        task = await self.store.task(self.space, checked_task(task_id))
+        if task is None:
+            return Loaded(None, None, {})
+        document = await self.newest(task_id, telling)
+        return Loaded(task, document, {note.key: note for note in await self.store.steps(self.space, task_id)})
+
+    async def newest(self, task_id: str, telling: Telling) -> Document | None:
+        held = await self.store.checkpoint(self.space, checked_task(task_id))
+        if held is None:
+            return None
+        document = _readable(held)
+        if document is not None:
+            return document
+        for older in await self.store.checkpoints(self.space, task_id):
+            document = _readable(older)
+            if document is not None:
+                await telling.tell(
+                    "corrupt", task_id, detail=f"version {held.version} is damaged; {older.version} is used instead"
+                )
+                return document
+        await telling.tell("corrupt", task_id, detail="every version that is kept is damaged")
+        raise StoreCorrupt(
+            f"every kept version of task {task_id!r} is damaged; restore a backup, or `delete` the task to begin again"
+        )
+
+    async def _claim(self, task_id: str) -> Lease:
+        return await self.store.claim(self.space, task_id, self.workers(), _A_MOMENT)
+
+
+def checked_task(task_id: Any) -> str:
+    if not isinstance(task_id, str) or not task_id.strip():
+        raise BadInput(f"a task's id is a non-empty text, not {task_id!r:.80}")
+    return task_id
+
+
+def checked_ttl(seconds: Any) -> timedelta:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise BadInput(f"ttl is a number of seconds above 0, or None, not {seconds!r:.80}")
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError as error:
+        raise BadInput(f"ttl is {seconds!r:.80} seconds, which no date can be that far from now; use None") from error
+
+
+def _readable(held: Checkpoint) -> Document | None:
+    """The document, unless it is damaged; one from a newer Recollect raises, for it is no damage."""
+    if not held.intact:
+        return None
+    try:
+        return decode(held.schema, held.state)
+    except StoreCorrupt:
+        return None
+
+
+def _cleared(note: Step, lease: Lease) -> Journal:
+    return Journal(
+        space=lease.space,
+        task=lease.task,
+        step=note.key,
+        status="failed",
+        fence=lease.fence,
+        attempts=0,
+        idempotency_key=note.idempotency_key,
+        input_sha=note.input_sha,
+        error=note.error,
+    )
+
+
+def _noted(note: Step, lease: Lease, status: Any) -> Journal:
+    return Journal(
+        space=lease.space,
+        task=lease.task,
+        step=note.key,
+        status=status,
+        fence=lease.fence,
+        attempts=note.attempts,
+        idempotency_key=note.idempotency_key,
+        input_sha=note.input_sha,
+    )
+
+
+def _open(loaded: Loaded) -> list[Step]:
+    """The steps that were begun and are not done, by what the state says: a note may outlive a damaged checkpoint."""
+    state = loaded.document.state if loaded.document is not None else {}
+    done = {*state.get("completed", [])}
+    done |= {note.key for note in loaded.journal.values() if note.status == "completed" and note.key.startswith(UNDO)}
+    return [note for note in loaded.journal.values() if note.key not in done and note.status != "compensated"]

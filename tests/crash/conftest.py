@@ -1,0 +1,63 @@
+"""What the tests of crashes share: a seed, a place that is quick to write, and the table at the end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.ledger import Ledger
+from tests.crash.table import KEY, Row, Table, lines
+
+SEED = int(os.environ.get("CRASH_SEED", "8"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for status in ("passed", "failed") for report in terminalreporter.stats.get(status, [])]
+    rows = [Row(*value) for report in reports for key, value in report.user_properties if key == KEY]
+    if rows:
+        terminalreporter.section("promises")
+        for line in lines(rows, SEED):
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One at a time, whichever process runs it: each of these tests is many processes already."""
+    # A lock, because the groups of pytest-xdist 3.8 are not seen by pytest 9.
+    with (tmp_path_factory.getbasetemp().parent / "crash.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Randomness that the seed of the run and the test's name decide."""
+    return random.Random(f"{SEED} {request.node.name}")
+
+
+@pytest.fixture
+def table(record_property) -> Table:
+    return Table(record_property)
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    opened = Ledger()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def quick() -> Iterator[Path]:
+    """A directory in memory where there is one: stores that are rebuilt by the thousand need no disk."""
+    memory = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="recollect-", dir=memory if memory.is_dir() else None))
+    yield path
+    shutil.rmtree(path)

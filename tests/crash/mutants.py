@@ -1,0 +1,159 @@
+"""Faults put into the product on purpose, in child processes only: the harness has to see each of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import apsw
+
+from recollect.stores import leases
+from recollect.stores.base import Checkpoint, Task
+from recollect.stores.ops import Save, Write
+from recollect.stores.sqlite import connection, tasks, writer
+from recollect.stores.sqlite.ballast import Ballast
+from recollect.stores.sqlite.writer import Change, Writer
+
+VARIABLE = "CRASH_MUTANT"
+
+
+def normal() -> None:
+    """Every commit in the fast class: nothing waits for the disk."""
+    set_synchronous = Writer._set_synchronous
+
+    def never_full(self: Writer, *, full: bool) -> None:
+        set_synchronous(self, full=False)
+
+    setattr(Writer, "_set_synchronous", never_full)  # noqa: B010 - a method, which mypy would not have assigned
+
+
+def early() -> None:
+    """A write is acknowledged when it is queued, before it is committed."""
+
+    async def submit(self: Writer, change: Change, *, durable: bool, frees: bool = False) -> object:
+        self.queue(change, durable=durable, frees=frees)
+        return None
+
+    setattr(Writer, "submit", submit)  # noqa: B010
+
+
+def plain_begin() -> None:
+    """Transactions start as readers, and ask for the lock when it may be too late to wait for it."""
+
+    def begin(writing: apsw.Connection) -> None:
+        writing.execute("begin")
+        # Our batches happen to write first, which would hide it.
+        writing.execute("select max(id) from spaces").fetchall()
+
+    setattr(writer, "begin_immediate", begin)  # noqa: B010
+
+
+def unfenced() -> None:
+    """Whoever once held a lease may write for ever."""
+
+    def of_holder(task: Task | None, name: str, fence: int) -> Task:
+        assert task is not None
+        return task
+
+    setattr(leases, "_of_holder", of_holder)  # noqa: B010
+
+
+def unwatched() -> None:
+    """A worker never gives its lease up for lost: the store's fence alone has to keep it out."""
+    from recollect.runtime.lease import Heartbeat
+
+    def unworried(self: Heartbeat, why: str = "") -> None:
+        return None
+
+    setattr(Heartbeat, "check", unworried)  # noqa: B010
+    setattr(Heartbeat, "_lose", unworried)  # noqa: B010
+
+
+def naive() -> None:
+    """Neither watch nor fence nor version: whoever comes last wins."""
+    unwatched()
+    unfenced()
+    saved = leases.saved
+
+    def unversioned(task: Task | None, save: Save, now: datetime) -> Task:
+        return saved(task, replace(save, expect=None), now)
+
+    setattr(leases, "saved", unversioned)  # noqa: B010
+
+
+def no_intent() -> None:
+    """Steps are begun without a word about it."""
+    from recollect.runtime.running import Running
+
+    intent = Running._intent
+
+    def unsaid(self: Running, *given: Any) -> tuple[Write, ...]:
+        intent(self, *given)  # which also counts the attempt
+        return ()
+
+    setattr(Running, "_intent", unsaid)  # noqa: B010
+
+
+def split() -> None:
+    """What belongs into one transaction is written in several."""
+    from recollect.runtime.running import Running
+
+    write = Running.write
+
+    async def one_by_one(self: Running, *writes: Write) -> None:
+        for one in writes:
+            await write(self, one)
+
+    setattr(Running, "write", one_by_one)  # noqa: B010
+
+
+def unchecked() -> None:
+    """A checkpoint is believed whatever its checksum says."""
+    read = tasks._checkpoint
+
+    def believed(row: tuple[Any, ...]) -> Checkpoint:
+        return replace(read(row), intact=True)
+
+    setattr(tasks, "_checkpoint", believed)  # noqa: B010
+
+
+def no_ballast() -> None:
+    """No room is kept back, and the log is never begun again to make some."""
+
+    def nothing(self: object) -> None:
+        return None
+
+    setattr(Ballast, "keep", nothing)  # noqa: B010
+    setattr(Writer, "_make_room", nothing)  # noqa: B010
+
+
+def untold() -> None:
+    """What the system said is not asked for: only what SQLite itself calls full is."""
+    setattr(connection, "_NO_ROOM", frozenset())  # noqa: B010
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        normal,
+        early,
+        plain_begin,
+        unfenced,
+        unwatched,
+        naive,
+        no_intent,
+        split,
+        unchecked,
+        no_ballast,
+        untold,
+    )
+}
+
+
+def apply() -> None:
+    """Become the mutant that the environment names, if it names one."""
+    if name := os.environ.get(VARIABLE):
+        MUTANTS[name]()

@@ -1,0 +1,158 @@
+"""R1: workers are killed and frozen over the same tasks, and every step still counts once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from recollect.stores.sqlite import SqliteStore
+from tests.crash import verdict
+from tests.crash.agents import LEASE, SPACE
+from tests.crash.ledger import Ledger
+from tests.crash.nursery import Nursery
+from tests.crash.table import Table
+
+WORKERS = 4
+STEPS = 20
+TASKS = 64
+ROUNDS = int(os.environ.get("CRASH_ROUNDS", "1"))
+SMALL = 12
+
+
+class Seen(NamedTuple):
+    """Where a task stands; none of it may ever be less than it was."""
+
+    version: int
+    fence: int
+    completed: int
+
+
+class Chaos:
+    """Workers over the same tasks, of which one is always about to be killed or frozen."""
+
+    def __init__(self, path: Path, ledger: Ledger, chance: random.Random, tasks: int, mutant: str = "") -> None:
+        # Mutants are about zombies, which killing makes none of.
+        self._killing = 0.1 if mutant else 0.5
+        self._path = path
+        self._ledger = ledger
+        self._chance = chance
+        self._tasks = tasks
+        self._nursery = Nursery(ledger.writing, mutant=mutant)
+        self._frozen: dict[int, float] = {}
+        self.kills = self.freezes = 0
+        self.found: list[str] = []
+
+    async def run(self) -> list[str]:
+        """Until all tasks are done by everybody; what was wrong on the way and at the end."""
+        workers = [self._worker() for _ in range(WORKERS)]
+        store = SqliteStore.open(self._path, readers=1)
+        seen: dict[str, Seen] = {}
+        strike = 0
+        try:
+            while workers := [worker for worker in workers if self._nursery.lives(worker)]:
+                self._ledger.wait(0.05)
+                self._thaw()
+                # By what was done, not by the time: however slow the machine, the work gets done in the end.
+                if len(self._ledger.lines) >= strike:
+                    workers = self._strike(workers)
+                    strike = len(self._ledger.lines) + self._chance.randint(5, 50)
+                seen = await self._look(store, seen)
+            self._ledger.read()
+            self.found += await self._faults_at_the_end(store)
+        finally:
+            await store.close()
+            self._nursery.end()
+        return self.found
+
+    async def _look(self, store: SqliteStore, before: dict[str, Seen]) -> dict[str, Seen]:
+        """Where each task stands, and what is wrong with the way from where it stood."""
+        now: dict[str, Seen] = {}
+        for task in await store.tasks(SPACE, limit=10_000):
+            then = before.get(task.id)
+            if then is not None and (then.version, then.fence) == (task.version, task.fence):
+                now[task.id] = then
+                continue
+            done = len(await verdict.completed(store, task.id))
+            now[task.id] = Seen(task.version, task.fence, done)
+            if then is not None and any(new < old for new, old in zip(now[task.id], then, strict=True)):
+                self.found.append(f"{task.id} went back from {then} to {now[task.id]}")
+        return now
+
+    def _worker(self) -> int:
+        seed = self._chance.getrandbits(32)
+        return self._nursery.child("agents", "compete", self._path, self._ledger.writing, seed, self._tasks, STEPS)
+
+    def _strike(self, workers: list[int]) -> list[int]:
+        """Kill one and start another in its place, or freeze it for longer than its lease."""
+        awake = [worker for worker in workers if worker not in self._frozen]
+        if not awake:
+            return workers
+        victim = self._chance.choice(awake)
+        if self._chance.random() < self._killing:
+            self._nursery.kill(victim)
+            self.kills += 1
+            return [*(worker for worker in workers if worker != victim), self._worker()]
+        self._nursery.send(victim, signal.SIGSTOP)
+        self._frozen[victim] = time.monotonic() + LEASE * self._chance.uniform(1.1, 2)
+        self.freezes += 1
+        return workers
+
+    def _thaw(self) -> None:
+        for worker, until in list(self._frozen.items()):
+            if time.monotonic() >= until:
+                self._nursery.send(worker, signal.SIGCONT)
+                del self._frozen[worker]
+
+    async def _faults_at_the_end(self, store: SqliteStore) -> list[str]:
+        found = verdict.faults_of_lines(self._ledger.lines)
+        for story in await verdict.stories(store):
+            found += story.faults()
+            if (story.status, len(story.completed)) != ("done", STEPS):
+                found.append(f"{story.task} is {story.status} with {story.completed}")
+        landed = verdict.effects(self._ledger.lines)
+        if len(landed) != self._tasks * STEPS:
+            found.append(f"{len(landed)} effects landed, of {self._tasks * STEPS}")
+        return found + await store.check()
+
+
+@pytest.mark.timeout(300 + 120 * ROUNDS)
+async def test_every_step_counts_once_whoever_is_killed(tmp_path: Path, chance: random.Random, table: Table):
+    found: list[str] = []
+    sums: Counter[str] = Counter()
+    for number in range(ROUNDS):
+        ledger = Ledger()
+        chaos = Chaos(tmp_path / f"store{number}.db", ledger, chance, TASKS)
+        found += [f"round {number}: {fault}" for fault in await chaos.run()]
+        sums += Counter(line[0] for line in ledger.lines)
+        sums += Counter(kills=chaos.kills, freezes=chaos.freezes, landed=len(verdict.effects(ledger.lines)))
+        ledger.close()
+    done = f"{WORKERS} workers, {ROUNDS * TASKS * STEPS} steps, {sums['kills']} kills, {sums['freezes']} freezes"
+    table.held("R1", f"{done}: {sums['effect']} bodies run, {sums['landed']} effects", len(found))
+    assert found == []
+    assert sums["kills"] > 10
+    assert sums["freezes"] > 10
+    assert sums["effect"] > ROUNDS * TASKS * STEPS, "nothing was ever run again: this run shows nothing"
+
+
+async def test_the_fence_alone_keeps_zombies_out(tmp_path: Path, ledger: Ledger, chance: random.Random, table: Table):
+    chaos = Chaos(tmp_path / "store.db", ledger, chance, SMALL, mutant="unwatched")
+    found = await chaos.run()
+    done = f"the same with workers that ignore their own watch, {SMALL * STEPS} steps"
+    refused = sum(line[0] == "lost" for line in ledger.lines)
+    table.held("R1", f"{done}, {chaos.freezes} freezes, {refused} zombies refused", len(found))
+    assert found == []
+    assert refused > 0, "no zombie ever came to the fence: this run shows nothing"
+
+
+async def test_a_zombie_that_writes_is_seen(tmp_path: Path, ledger: Ledger, chance: random.Random, table: Table):
+    chaos = Chaos(tmp_path / "store.db", ledger, chance, SMALL, mutant="naive")
+    found = await chaos.run()
+    table.seen("R1", f"no watch, no fence, no version: {SMALL * STEPS} steps", len(found))
+    assert any("times" in fault for fault in found)

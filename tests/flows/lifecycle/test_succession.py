@@ -1,0 +1,151 @@
+"""What is said later takes the place of what was said before: in any words, from any session, and never by accident."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from recollect import AgentMemory
+from recollect.testing import ManualClock
+from tests.flows.conftest import Opener
+from tests.flows.lifecycle.talk import contents, facts
+from tests.unit.lifecycle.pairs import TUNING_PAIRS
+
+DAY = timedelta(days=1)
+CHANGES = [(earlier, later) for earlier, later, ended in TUNING_PAIRS if ended]
+BOTH_STAY = [(earlier, later) for earlier, later, ended in TUNING_PAIRS if not ended]
+
+
+async def say(memory: AgentMemory, clock: ManualClock, text: str, session: str = "s-1") -> None:
+    await memory.scoped(session=session).record_turn(text, "I see.")
+    await memory.lifecycle.run_once()
+    clock.forward(DAY)
+
+
+@pytest.mark.parametrize(("earlier", "later"), CHANGES)
+async def test_a_later_statement_ends_the_earlier_one_of_another_session(
+    memory: AgentMemory, clock: ManualClock, earlier: str, later: str
+):
+    await say(memory, clock, earlier, "s-1")
+    before = clock.now
+    await say(memory, clock, later, "s-2")
+    assert earlier not in await contents(memory)
+    assert later in await contents(memory)
+    [old] = [item for item in await facts(memory) if item.content == earlier]
+    assert old.live_at(before - timedelta(hours=1))
+    assert not (await memory.lifecycle.run_once()).promoted
+
+
+@pytest.mark.parametrize(("earlier", "later"), CHANGES)
+async def test_it_ends_what_was_remembered_without_a_key(
+    memory: AgentMemory, clock: ManualClock, earlier: str, later: str
+):
+    await memory.remember(earlier)
+    clock.forward(DAY)
+    await say(memory, clock, later)
+    assert earlier not in await contents(memory)
+    assert later in await contents(memory)
+
+
+@pytest.mark.parametrize(("earlier", "later"), BOTH_STAY)
+async def test_what_is_no_later_value_ends_nothing(memory: AgentMemory, clock: ManualClock, earlier: str, later: str):
+    await memory.remember(earlier)
+    clock.forward(DAY)
+    await say(memory, clock, later)
+    assert earlier in await contents(memory)
+
+
+async def test_recall_tells_the_new_value_alone_and_as_of_the_old_one(opener: Opener, clock: ManualClock):
+    memory = await opener(user="ada")
+    await say(memory, clock, "I live in Lisbon.", "s-1")
+    then = clock.now
+    clock.forward(DAY)
+    await say(memory, clock, "No, I moved to Porto.", "s-2")
+    hits = await memory.semantic.search("live moved Lisbon Porto", min_relevance=0.0)
+    assert [hit.item.content for hit in hits] == ["No, I moved to Porto."]
+    hits = await memory.semantic.search("live moved Lisbon Porto", min_relevance=0.0, as_of=then)
+    assert [hit.item.content for hit in hits] == ["I live in Lisbon."]
+
+
+async def test_what_else_a_statement_said_still_holds(memory: AgentMemory, clock: ManualClock):
+    await memory.remember("I'm vegetarian and I live in Lisbon.")
+    clock.forward(DAY)
+    await say(memory, clock, "I live in Porto now.")
+    assert sorted(await contents(memory)) == ["I live in Porto now.", "I'm vegetarian"]
+    [whole] = [item for item in await facts(memory) if item.content == "I'm vegetarian and I live in Lisbon."]
+    [left] = [item for item in await facts(memory) if item.content == "I'm vegetarian"]
+    assert left.derived_from == (whole.id,)
+    await say(memory, clock, "I'm not vegetarian anymore.")
+    assert sorted(await contents(memory)) == ["I live in Porto now.", "I'm not vegetarian anymore."]
+
+
+async def test_a_key_a_pin_and_a_page_are_not_ended(memory: AgentMemory, clock: ManualClock):
+    await memory.remember("I live in Lisbon.", key="user.home")
+    await memory.remember("I live in Rome.", pinned=True)
+    await memory.remember("I live in Bonn.", source="web", trust=0.3)
+    clock.forward(DAY)
+    await say(memory, clock, "No, I moved to Porto.")
+    assert sorted(await contents(memory)) == [
+        "I live in Bonn.",
+        "I live in Lisbon.",
+        "I live in Rome.",
+        "No, I moved to Porto.",
+    ]
+
+
+@pytest.mark.parametrize("sessions", ["abc", "cba", "bac"])
+async def test_whatever_is_read_first_the_latest_word_holds(memory: AgentMemory, clock: ManualClock, sessions: str):
+    said = ("I live in Oslo.", "I live in Bergen.", "I don't live in Bergen anymore.")
+    for session, text in zip(sessions, said, strict=True):
+        await memory.scoped(session=session).conversation.add_message("user", text)
+        clock.forward(DAY)
+    await memory.lifecycle.run_once()
+    assert await contents(memory) == ["I don't live in Bergen anymore."]
+
+
+async def test_an_older_word_that_is_read_later_is_history(memory: AgentMemory, clock: ManualClock):
+    here = memory.scoped(session="s")
+    await here.episodic.store("I'm vegetarian and I live in Bergen.")
+    clock.forward(DAY / 2)
+    await here.conversation.add_message("user", "I don't live in Bergen anymore.")  # conversations are read first
+    await memory.lifecycle.run_once()
+    assert sorted(await contents(memory)) == ["I don't live in Bergen anymore.", "I'm vegetarian"]
+
+
+async def test_what_has_ended_is_history_and_no_copy(memory: AgentMemory, clock: ManualClock):
+    await memory.remember("I live in Lisbon.", importance=0.9)
+    clock.forward(DAY)
+    await say(memory, clock, "No, I moved to Porto.")
+    for _ in range(3):
+        clock.forward(30 * DAY)
+        await memory.lifecycle.run_once()
+    assert "I live in Lisbon." in [item.content for item in await facts(memory)]
+
+
+async def test_the_same_in_other_words_adds_no_item(memory: AgentMemory, clock: ManualClock):
+    await memory.remember("I live in Porto.")
+    clock.forward(DAY)
+    for text in ("I still live in Porto.", "I moved to Porto.", "I now live in Porto.", "I am living in Porto now."):
+        await say(memory, clock, text)
+    assert await contents(memory) == ["I live in Porto."]
+
+
+async def test_a_plan_and_the_report_name_what_ends(memory: AgentMemory, clock: ManualClock):
+    lisbon = await memory.remember("I live in Lisbon.")
+    clock.forward(DAY)
+    await memory.scoped(session="s").record_turn("I live in Porto now.", "ok")
+    plan = await memory.lifecycle.plan()
+    assert f"ends {lisbon.id}" in plan.promoted[0].reason
+    assert await contents(memory) == ["I live in Lisbon."]
+    report = await memory.lifecycle.run_once()
+    assert [action.reason for action in report.promoted] == [action.reason for action in plan.promoted]
+
+
+async def test_a_value_is_found_among_many_facts(memory: AgentMemory, clock: ManualClock):
+    await memory.remember("I live in Lisbon.")
+    for n in range(300):
+        await memory.remember(f"The band moved on to hall {n} and played live for the people who live there.")
+    clock.forward(DAY)
+    await say(memory, clock, "No, I moved to Porto.")
+    assert "I live in Lisbon." not in await contents(memory)

@@ -1,0 +1,217 @@
+"""The commands for facts and tasks, and what a program is told when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import AgentMemory as AsyncMemory
+from recollect import ResumableAgent, step
+from recollect.errors import StepFailed
+from recollect.sync import AgentMemory
+from tests.interfaces.running import Call, caller
+
+pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
+
+OK, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.setenv("RECOLLECT_THREADS", "1")
+    return caller(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("facts")
+    with AgentMemory.open(directory / "recollect.db") as memory:
+        memory.remember("The office is in Oslo.", key="office", at=datetime(2024, 1, 1, tzinfo=UTC))
+        memory.remember("The office is in Bergen.", key="office", at=datetime(2025, 1, 1, tzinfo=UTC))
+        memory.remember("Ada likes \x1b[31mtea.", pinned=True)
+        memory.remember("The export splits files at 10,000 rows.")
+    return directory
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("code", "error", "arguments"),
+        [
+            (USAGE, "BadInput", ["remember", ""]),
+            (USAGE, "BadQuery", ["recall", "x", "-n", "-1"]),
+            (USAGE, "BadQuery", ["recall", "x", "--as-of", "yesterday"]),
+            (USAGE, "UsageError", ["remember", "x", "--no-such-option"]),
+            (USAGE, "UsageError", ["no-such-command"]),
+            (USAGE, "UsageError", ["remember", "x", "--importance", "much"]),
+            (NOT_FOUND, "NotFound", ["history", "no.such.key"]),
+            (NOT_FOUND, "NotFound", ["procedures", "show", "none"]),
+            (NOT_FOUND, "NotFound", ["tasks", "show", "none"]),
+            (NOT_FOUND, "NotFound", ["tasks", "retry", "none"]),
+            (NOT_FOUND, "NotFound", ["tasks", "cancel", "none"]),
+            (USAGE, "BadInput", ["tasks", "list", "--status", "dreaming"]),
+            (NOT_FOUND, "NotFound", ["import", "none.jsonl"]),
+            (FAILED, "StoreUnavailable", ["stats", "--store", "none.db"]),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    )
+    def test_an_error_is_json_for_a_program(self, place: Path, call: Call, code: int, error: str, arguments: list[str]):
+        done = call(place, *arguments, "--json")
+        assert (done.code, done.out) == (code, "")
+        assert done.complaint["error"] == error
+        assert done.complaint["message"]
+        told = call(place, *arguments)
+        assert told.code == code
+        assert not told.err.startswith("{")
+
+    def test_a_misspelled_variable_is_said(self, place: Path, call: Call):
+        done = call(place, "stats", "--json", RECOLLECT_STROE="x.db")
+        assert (done.code, done.complaint["error"]) == (FAILED, "BadSettings")
+        assert "RECOLLECT_STORE" in done.complaint["message"]
+
+    def test_an_export_over_a_file_names_the_option_of_the_command(self, place: Path, call: Call, tmp_path: Path):
+        file = str(tmp_path / "a.jsonl")
+        assert call(place, "export", file).code == OK
+        again = call(place, "export", file)
+        assert again.code == USAGE
+        assert "--overwrite" in again.err
+        assert "overwrite=True" not in again.err
+        assert call(place, "export", file, "--overwrite").code == OK
+
+
+class TestScope:
+    def test_agent_and_tenant_are_kept_apart(self, tmp_path: Path, call: Call):
+        call(tmp_path, "remember", "Ours.", "--tenant", "acme")
+        assert call(tmp_path, "stats", "--json").json["items"] == 0
+        assert call(tmp_path, "stats", "--tenant", "acme", "--json").json["items"] == 1
+        with AgentMemory.open(tmp_path / "recollect.db", agent="coder") as memory:
+            memory.procedural.save("deploy", "Push a tag.")
+        assert call(tmp_path, "procedures", "list", "--json").json == []
+        assert [one["key"] for one in call(tmp_path, "procedures", "list", "--agent", "coder", "--json").json] == [
+            "deploy"
+        ]
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "remember", "recall", "forget", "history", "list", "consolidate", "stats", "backup", "export", "import",
+            "lifecycle", "reembed", "procedures list", "procedures show",
+            "tasks list", "tasks show", "tasks retry", "tasks cancel",
+        ],
+    )  # fmt: skip
+    def test_every_command_has_the_same_options(self, place: Path, call: Call, command: str):
+        said = call(place, *command.split(), "--help", COLUMNS="200").out
+        for option in ("--store", "--user", "--agent", "--session", "--tenant", "--json"):
+            assert option in said
+
+
+class TestFacts:
+    def test_recall_tells_a_program_what_was_left_out(self, place: Path, call: Call):
+        found = call(place, "recall", "Where is the office?", "--budget", "4", "--min-relevance", "0", "--json").json
+        assert found["left_out"][0]["reason"]
+        assert {one["tier"] for one in found["left_out"]} == {"semantic"}
+        assert found["warnings"] == []
+
+    def test_recall_answers_from_what_was_true_then(self, place: Path, call: Call):
+        ask = ("recall", "Where is the office?", "--min-relevance", "0", "-n", "1")
+        assert "Bergen" in call(place, *ask).out
+        for moment in ("2024-06-01", "2024-06-01T12:00", "2024-06-01T12:00Z"):
+            assert "Oslo" in call(place, *ask, "--as-of", moment).out
+
+    def test_a_fact_is_pinned_and_let_go(self, tmp_path: Path, call: Call):
+        assert call(tmp_path, "remember", "x", "--pinned", "--json").json["pinned"] is True
+        assert call(tmp_path, "remember", "x", "--json").json["pinned"] is True
+        assert call(tmp_path, "remember", "x", "--unpinned", "--json").json["pinned"] is False
+
+    def test_a_key_has_a_history(self, place: Path, call: Call):
+        values = call(place, "history", "office", "--json").json
+        assert [one["content"] for one in values] == ["The office is in Bergen.", "The office is in Oslo."]
+        told = call(place, "history", "office").out.splitlines()
+        assert told[0].startswith("2025-01-01 00:00 to now")
+        assert told[1].startswith("2024-01-01 00:00 to 2025-01-01 00:00")
+
+    def test_facts_are_listed_page_by_page(self, place: Path, call: Call):
+        every = call(place, "list", "--json").json
+        assert len(every) == 3
+        assert len(call(place, "list", "--past", "--json").json) == 4
+        first = call(place, "list", "--limit", "2", "--json").json
+        rest = call(place, "list", "--limit", "2", "--after", first[-1]["id"], "--json").json
+        assert first + rest == every
+        shown = call(place, "list", "--limit", "2")
+        assert f"--after {first[-1]['id']}" in shown.err
+        assert "--after" not in call(place, "list").err
+        assert "Ada likes tea.  (pinned)" in call(place, "list").out
+        assert "\x1b" not in call(place, "list").out
+        assert call(place, "list", "--after", "none").code == NOT_FOUND
+        assert call(place, "list", "--limit", "-1").code == USAGE
+
+    def test_what_says_the_same_is_merged_when_asked(self, tmp_path: Path, call: Call):
+        with AgentMemory.open(tmp_path / "recollect.db") as memory:
+            memory.semantic.add_many([{"content": "Ada prefers tea."}, {"content": "ada prefers  tea"}])
+        for _ in range(2):
+            planned = call(tmp_path, "consolidate", "--plan", "--json").json
+            assert (planned["planned"], planned["examined"], len(planned["merged"])) == (True, 2, 1)
+        assert "merged 1 of 2 facts into 1 others" in call(tmp_path, "consolidate").out
+        assert call(tmp_path, "consolidate", "--json").json["merged"] == []
+
+
+def test_settings_are_told_to_a_program_as_what_they_are(tmp_path: Path, call: Call):
+    (tmp_path / "recollect.toml").write_text("[tiers.episodic]\nttl_seconds = 60\n", "utf-8")
+    shown = call(tmp_path, "config", "show", "--json").json
+    assert shown["min_relevance"]["value"] == 0.6
+    assert shown["readers"]["value"] == 4
+    assert shown["tiers"]["value"]["episodic"]["ttl_seconds"] == 60
+    assert shown["tiers"]["value"]["semantic"]["max_items"] is None
+
+
+class TestTasks:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """A store with a task that is done and one that failed."""
+        directory = tmp_path_factory.mktemp("tasks")
+
+        async def quote(state: Any) -> int:
+            return 812
+
+        @step(retries=0)
+        async def charge(state: Any) -> None:
+            raise ValueError("the card was \x1b[31mdeclined")
+
+        async def work() -> None:
+            async with AsyncMemory.open(directory / "recollect.db", agent="clerk") as memory:
+                agent = ResumableAgent(memory)
+                await agent.run("invoice-1", [quote])
+                with pytest.raises(StepFailed):
+                    await agent.run("invoice-2", [quote, charge])
+
+        asyncio.run(work())
+        return directory
+
+    def test_they_are_listed_and_shown(self, worked: Path, call: Call):
+        listed = call(worked, "tasks", "list", "--agent", "clerk", "--json").json
+        assert [one["id"] for one in listed] == ["invoice-1", "invoice-2"]
+        assert listed[0]["status"] == "done"
+        assert call(worked, "tasks", "list", "--json").json == []
+        done = call(worked, "tasks", "list", "--agent", "clerk", "--status", "done")
+        assert done.out.startswith("invoice-1  done, version ")
+        page = call(worked, "tasks", "list", "--agent", "clerk", "--limit", "1")
+        assert "--after invoice-1" in page.err
+        shown = call(worked, "tasks", "show", "invoice-2", "--agent", "clerk", "--json").json
+        assert shown["state"]["results"] == {"step_0_quote": 812}
+        assert shown["steps"][-1]["key"] == "step_1_charge"
+        told = call(worked, "tasks", "show", "invoice-2", "--agent", "clerk").out
+        assert "declined" in told
+        assert "\x1b" not in told
+
+    def test_one_is_retried_and_given_up(self, worked: Path, call: Call):
+        assert call(worked, "tasks", "retry", "invoice-2", "--agent", "clerk", "--json").json == {
+            "id": "invoice-2",
+            "retried": True,
+        }
+        assert call(worked, "tasks", "cancel", "invoice-2", "--agent", "clerk").out == "gave invoice-2 up\n"
+        assert call(worked, "tasks", "cancel", "invoice-2", "--agent", "clerk").code == NOT_FOUND
+        assert call(worked, "tasks", "cancel", "invoice-1", "--agent", "clerk").code == NOT_FOUND
