@@ -2,14 +2,16 @@
 
 Every step's body makes two raw commits of the same state to a file of its own and times them: one that blocks the event
 loop, and one in a thread. What passes between the end of a body and the beginning of the next is what a step costs
-here: result, checkpoint and the next intent, durable. So they take turns, and whatever else the machine does hits them
-alike: read the ratios first.
+here: result, checkpoint and the next intent, durable. The peers run the same task in the same rounds, with a raw commit
+in each body. So all take turns, and whatever else the machine does hits them alike: read the ratios first.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
+import sqlite3
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,7 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-from report import ms, progress, save, show, summary, times
+import many
+from durable import Peer, installed
+from report import console, ms, progress, save, show, summary, times
+from rich.progress import Progress
 from synthetic import KnownVectors
 
 from recollect import AgentMemory, ResumableAgent
@@ -29,6 +34,7 @@ from recollect.stores.sqlite.writer import Writer
 
 _AIM = 1.5
 _STEPS = 25
+_SEED = 20260101
 Figures = dict[str, Any]
 Step = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -62,6 +68,11 @@ class RawCommit:
         self._connection.execute("delete from states where task = ? and version <= ?", (task, version - 3))
         self._connection.execute("commit")
 
+    def timed(self, task: str, version: int, state: str) -> float:
+        began = time.perf_counter()
+        self.commit(task, version, state)
+        return time.perf_counter() - began
+
 
 @dataclass(slots=True)
 class Timed:
@@ -91,45 +102,96 @@ def counted(timed: Timed) -> Iterator[None]:
         Writer._transact = transact  # type: ignore[method-assign]
 
 
+@dataclass(slots=True)
+class Marks:
+    """When each body of one task began and ended."""
+
+    asked: float = field(default_factory=time.perf_counter)
+    bodies: list[tuple[float, float]] = field(default_factory=list)
+
+    def add_to(self, timed: Timed) -> None:
+        ended = time.perf_counter()
+        timed.step += [after[0] - before[1] for before, after in pairwise(self.bodies)]
+        timed.ends.append(self.bodies[0][0] - self.asked + ended - self.bodies[-1][1])
+        timed.tasks += 1
+
+
 async def one_task(agent: ResumableAgent, raw: RawCommit, name: str, case: Case, timed: Timed) -> None:
-    marks: list[tuple[float, float]] = []
+    marks = Marks()
 
     async def body(state: dict[str, Any]) -> int:
         began = time.perf_counter()
+        done = len(marks.bodies)
         text = written({"state": state})
-        raw.commit(name, 2 * len(marks), text)
+        timed.raw.append(raw.timed(name, 2 * done, text))
         between = time.perf_counter()
-        await asyncio.to_thread(raw.commit, name, 2 * len(marks) + 1, text)
+        await asyncio.to_thread(raw.commit, name, 2 * done + 1, text)
         timed.thread.append(time.perf_counter() - between)
-        timed.raw.append(between - began)
-        marks.append((began, time.perf_counter()))
-        return len(marks)
+        marks.bodies.append((began, time.perf_counter()))
+        return done + 1
 
-    asked = time.perf_counter()
-    await agent.run(name, [body] * _STEPS, {"text": "x" * case.bytes})
-    ended = time.perf_counter()
-    timed.step += [after[0] - before[1] for before, after in pairwise(marks)]
-    timed.ends.append(marks[0][0] - asked + ended - marks[-1][1])
-    timed.tasks += 1
+    await agent.run(name, [body] * _STEPS, state_of(case))
+    marks.add_to(timed)
 
 
-async def run(directory: Path, tasks: int) -> list[Figures]:
+def one_of_a_peer(peer: Peer, raw: RawCommit, name: str, case: Case, timed: Timed) -> None:
+    before = peer.commits
+    marks = Marks()
+
+    def body(state: dict[str, Any]) -> int:
+        began = time.perf_counter()
+        done = len(marks.bodies)
+        timed.raw.append(raw.timed(f"{peer.name} {name}", done, written({"state": state})))
+        marks.bodies.append((began, time.perf_counter()))
+        return done + 1
+
+    peer.run(name, state_of(case), body)
+    marks.add_to(timed)
+    timed.commits += peer.commits - before
+
+
+def state_of(case: Case) -> dict[str, Any]:
+    return {"text": "x" * case.bytes}
+
+
+async def run(directory: Path, rounds: int, peers: list[Peer]) -> list[Figures]:
     found = []
     with progress() as bar:
         for case in CASES:
             raw = RawCommit(directory / f"raw-{case.bytes}.db")
             async with AgentMemory.open(directory / f"ours-{case.bytes}.db", embedder=KnownVectors()) as memory:
-                agent = ResumableAgent(memory)
-                await one_task(agent, raw, "warm", case, Timed())
-                timed = Timed()
-                with counted(timed):
-                    for number in bar.track(range(tasks), description=case.name):
-                        await one_task(agent, raw, f"task-{number}", case, timed)
-            found.append(figures_of(case, timed))
+                for number, peer in enumerate(peers):
+                    peer.open(directory / f"peer-{number}-{case.bytes}.db")
+                try:
+                    ours, theirs = await _rounds(ResumableAgent(memory), peers, raw, case, rounds, bar)
+                finally:
+                    for peer in peers:
+                        peer.close()
+            found.append(figures_of(case, ours, theirs) | {"settings": {peer.name: peer.settings for peer in peers}})
     return found
 
 
-def figures_of(case: Case, timed: Timed) -> Figures:
+async def _rounds(
+    agent: ResumableAgent, peers: list[Peer], raw: RawCommit, case: Case, rounds: int, bar: Progress
+) -> tuple[Timed, dict[str, Timed]]:
+    """Everybody runs one task a round, in a new order each time; the first round is not counted."""
+    chance = random.Random(_SEED)
+    ours, theirs = Timed(), {peer.name: Timed() for peer in peers}
+    for number in bar.track(range(-1, rounds), description=case.name):
+        if number == 0:
+            ours, theirs = Timed(), {peer.name: Timed() for peer in peers}
+        turns: list[Peer | None] = [None, *peers]
+        chance.shuffle(turns)
+        for peer in turns:
+            if peer is None:
+                with counted(ours):
+                    await one_task(agent, raw, f"task-{number}", case, ours)
+            else:
+                await asyncio.to_thread(one_of_a_peer, peer, raw, f"task-{number}", case, theirs[peer.name])
+    return ours, theirs
+
+
+def figures_of(case: Case, timed: Timed, theirs: dict[str, Timed]) -> Figures:
     raw, step, ends = summary(timed.raw), summary(timed.step), summary(timed.ends)
     thread = summary(timed.thread)
     mean_raw, mean_step = sum(timed.raw) / len(timed.raw), sum(timed.step) / len(timed.step)
@@ -149,6 +211,21 @@ def figures_of(case: Case, timed: Timed) -> Figures:
         "steps_per_second": 1 / mean_step,
         "raw_per_second": 1 / mean_raw,
         "aim": _AIM,
+        "peers": {name: figures_of_a_peer(timed, peer) for name, peer in theirs.items()},
+    }
+
+
+def figures_of_a_peer(ours: Timed, peer: Timed) -> Figures:
+    raw, step = summary(peer.raw), summary(peer.step)
+    return {
+        "raw_ms": raw,
+        "step_ms": step,
+        "begin_and_end_ms": summary(peer.ends),
+        "ratio_p50": step["p50"] / raw["p50"],
+        "commits_per_step": peer.commits / (peer.tasks * _STEPS),
+        "ours_to_peer_p50": summary(ours.step)["p50"] / step["p50"],
+        "ours_to_peer_mean": sum(ours.step) / sum(peer.step),
+        "ours_to_peer_task_mean": (sum(ours.step) + sum(ours.ends)) / (sum(peer.step) + sum(peer.ends)),
     }
 
 
@@ -186,12 +263,64 @@ def print_tables(found: list[Figures]) -> None:
             for one in found
         ],
     )
+    if any(one["peers"] for one in found):
+        print_peers(found)
+
+
+def print_peers(found: list[Figures]) -> None:
+    columns = (
+        "",
+        "",
+        "step p50 ms",
+        "p95",
+        "raw p50",
+        "× raw",
+        "commits a step",
+        "ours ÷ it: p50",
+        "mean",
+        "whole task",
+    )
+    rows: list[tuple[str, ...]] = []
+    for one in found:
+        step, raw, commits = one["step_ms"], one["raw_ms"]["p50"], one["durable_commits_per_step"]
+        times_raw = times(one["ratio_p50"])
+        rows.append(
+            (one["case"], "ours", ms(step["p50"]), ms(step["p95"]), ms(raw), times_raw, f"{commits:.2f}", *"---")
+        )
+        for name, peer in one["peers"].items():
+            ratios = (peer[f"ours_to_peer_{which}"] for which in ("p50", "mean", "task_mean"))
+            rows.append(
+                (
+                    "",
+                    name,
+                    ms(peer["step_ms"]["p50"]),
+                    ms(peer["step_ms"]["p95"]),
+                    ms(peer["raw_ms"]["p50"]),
+                    times(peer["ratio_p50"]),
+                    f"{peer['commits_per_step']:.2f}",
+                    *map(times, ratios),
+                )
+            )
+    held = "; ".join(f"{name}: {settings}" for name, settings in found[0]["settings"].items())
+    show(
+        f"Beside the peers ({_STEPS} steps a task, in a new order each round; below 1.00× we are quicker)",
+        columns,
+        rows,
+        f"Journal and sync, as their connections say: {held}; ours and raw: wal, full. "
+        f"SQLite: theirs {sqlite3.sqlite_version}, ours and raw {apsw.sqlite_lib_version()}.\n"
+        "`raw` is what a raw commit took in each one's own turns. `Whole task` counts its beginning and end, too.",
+    )
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of it")
-    parser.add_argument("--tasks", type=int, default=100, help=f"tasks of {_STEPS} steps for each size of state")
+    parser.add_argument(
+        "--rounds", type=int, default=100, help=f"a task of {_STEPS} steps for each, for each size of state"
+    )
+    parser.add_argument("--as-installed", action="store_true", help="leave DBOS its rollback journal instead of WAL")
+    parser.add_argument("--no-peers", action="store_true", help="ours beside the raw commit alone")
+    parser.add_argument("--tasks", type=int, default=0, help="then as many tasks in one file, such as 10000")
     parser.add_argument("--directory", type=Path, help="where the files are made: name a real disk, not a tmpfs")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
@@ -199,10 +328,20 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     given = options()
+    if given.tasks and given.tasks < many.LEAST:
+        raise SystemExit(f"--tasks takes {many.LEAST:,} or more, so that there is something to compare with")
+    peers, missing = ([], []) if given.no_peers else installed(_STEPS, wal=not given.as_installed)
+    for line in missing:
+        console.print(line)
+    figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="recollect-bench-", dir=given.directory) as directory:
-        found = asyncio.run(run(Path(directory), given.tasks // 10 if given.quick else given.tasks))
-    print_tables(found)
-    save({"steps": found}, given.json)
+        rounds = max(given.rounds // 10, 1) if given.quick else given.rounds
+        figures["steps"] = asyncio.run(run(Path(directory), rounds, peers))
+        print_tables(figures["steps"])
+        if given.tasks:
+            figures["tasks"] = asyncio.run(many.run(Path(directory), given.tasks))
+            many.print_table(figures["tasks"])
+    save(figures, given.json)
 
 
 if __name__ == "__main__":
