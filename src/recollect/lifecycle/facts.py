@@ -20,7 +20,7 @@ from recollect.lifecycle.run import Run
 from recollect.lifecycle.spoken import Spoken
 from recollect.lifecycle.succession import is_own, since, succession
 from recollect.stores.ops import Put
-from recollect.stores.where import Condition, Where
+from recollect.stores.where import Where
 from recollect.values import MemoryItem, Scope, content_id
 from recollect.words import analyse
 
@@ -29,10 +29,9 @@ _TRUST_IN_MODELS = 0.8
 _ALIKE = 20
 _TERMS = 32
 # Much has the word `live` in it. What claims something and no more is short: of so many the shortest are looked at.
-_KIN = 2000
-_SHORTEST = 100
+_KIN = 500
+_SHORTEST = 150
 _LATELY = 8
-_UNKEYED = (Condition("key", "eq", None), Condition("session", "eq", None))
 
 
 class Facts:
@@ -156,14 +155,15 @@ class Facts:
         ids: dict[str, None] = {}
         for claim in claims:
             ids |= dict.fromkeys((await self.note(marks.valued(claim.slot))).get("items", ()))
-            where = Where(self._run.facts, live_at=self._run.now, conditions=_UNKEYED)
+            where = Where(self._run.facts, live_at=self._run.now)
             found = await self._run.means.records.matching(where, claim.probes, limit=_KIN)
             short = heapq.nsmallest(_SHORTEST, found.found, key=lambda one: one.brief.length)
             ids |= dict.fromkeys(one.brief.id for one in short)
         if not claims:
             return []
         stored = await self._as_they_are(id for id in ids if id not in self.fresh)
-        return [*self.fresh.values(), *stored]
+        # Not a filter of the search, which would have to read the whole space for it.
+        return [*self.fresh.values(), *(one for one in stored if one.key is None and one.turn is None)]
 
     async def _as_they_are(self, ids: Iterable[str]) -> list[MemoryItem]:
         """The items, with what this page has changed."""
