@@ -26,6 +26,10 @@ _DESCRIPTOR = re.compile(r"^(\d+)<([^>]*)>")
 _STRING = re.compile(r'"([^"]*)"')
 
 
+class UnknownCall(Exception):
+    """Something was done to the store's files that a replay cannot rebuild: no verdict is better than a wrong one."""
+
+
 class _Call(NamedTuple):
     """One call: the lines on which it began and ended, for another thread's may lie between."""
 
@@ -85,7 +89,7 @@ def _events(number: int, call: _Call, folder: str, notes: int) -> list[tuple[int
     where = _DESCRIPTOR.match(call.arguments)
     if where is None:
         if folder in _bytes(call.arguments).decode("utf-8", "replace"):
-            raise NotImplementedError(f"{call.name} on the store's files is not modelled")
+            raise UnknownCall(f"{call.name} on the store's files: the replay has to learn it before it can judge")
         return []
     descriptor, path = int(where[1]), _unhexed(where[2]).decode().removesuffix(" (deleted)")
     if descriptor == notes and path.startswith("pipe:"):
@@ -105,7 +109,7 @@ def _file_events(number: int, call: _Call, descriptor: int) -> list[tuple[int, E
         case "fsync" | "fdatasync":
             return [(call.began, SyncBegan(number, descriptor)), (call.ended, SyncEnded(number))]
         case _:
-            raise NotImplementedError(f"{call.name} on the store's files is not modelled")
+            raise UnknownCall(f"{call.name} on the store's files: the replay has to learn it before it can judge")
 
 
 def _name(path: str, folder: str) -> str:
