@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from recollect import AgentMemory
 from recollect.testing import ManualClock
+from recollect.tiers import keyed
+from recollect.values import MemoryItem
 from tests.flows.conftest import Opener
 
 DAY = timedelta(days=1)
@@ -98,6 +101,24 @@ async def test_told_by_several_at_once_it_is_one_item_and_keeps_its_key(
     [hit] = await memory.semantic.search(TEA, min_relevance=0.0)
     assert hit.item.key == (KEY if KEY in keys else None)
     assert hit.item.metadata == {str(n): n for n in range(10)}
+
+
+async def test_a_value_that_came_while_we_looked_for_it_is_not_told_twice(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+):
+    looked = keyed._around
+
+    async def overtaken(*args: Any) -> list[MemoryItem]:
+        found = await looked(*args)
+        monkeypatch.setattr(keyed, "_around", looked)
+        await memory.remember(TEA, key=KEY)
+        return found
+
+    monkeypatch.setattr(keyed, "_around", overtaken)
+    await memory.remember(TEA, key=KEY, metadata={"said": "twice"})
+    [only] = await memory.semantic.history(KEY)
+    assert only.metadata == {"said": "twice"}
+    assert (await memory.stats()).items == 1
 
 
 async def test_what_was_given_a_key_is_exported_and_imported_as_one(memory: AgentMemory, tmp_path):

@@ -74,6 +74,8 @@ async def placed(store: Records, space: Space, item: MemoryItem) -> Placed:
         held = await store.get(space, id)
         if not held or takes(item, held[0]):
             return Placed(replace(item, id=id), aside)
+        if held[0].superseded_by is None and held[0].key == item.key:
+            return Placed(replace(item, id=id))  # it became the value after we had looked for that
         if held[0].key is None and held[0].superseded_by is None:
             # A value that came after it was told without a key stays where it is in the history.
             if all(since(one) <= since(held[0]) for one in around):
