@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 Clock = Callable[[], datetime]
 
@@ -26,5 +27,6 @@ def to_micros(moment: datetime) -> int:
     return (aware(moment) - _EPOCH) // _MICROSECOND
 
 
+@lru_cache(maxsize=8192)  # many items share the moment of one write, and are read again and again
 def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)

@@ -98,6 +98,24 @@ async def test_it_says_why(real: AgentMemory):
     assert "port" in explained
 
 
+async def test_asked_by_meaning_alone_nothing_else_has_a_say_in_the_order(real: AgentMemory):
+    talk = [
+        ("Ann", "The staging database listens on port 5433."),
+        ("Bob", "Fine by me."),
+        ("Ann", "Lunch is at noon."),
+        ("Bob", "The harbour was full of ships."),
+    ]
+    await real.semantic.add_many(
+        {"content": said, "speaker": who, "session": "monday", "position": at} for at, (who, said) in enumerate(talk)
+    )
+    for question in ("What did Bob say about the port of the database?", "What did Ann say last Monday?"):
+        hits = await real.semantic.search(question, 4, mode="dense", min_relevance=0.0)
+        cosines = [hit.why["cosine"] for hit in hits]
+        assert len(cosines) == 4
+        assert cosines == sorted(cosines, reverse=True)
+        assert all(set(hit.why.parts) <= {"meaning"} and not hit.why.matched for hit in hits)
+
+
 async def test_the_best_come_first_and_a_threshold_cuts(real: AgentMemory):
     await real.semantic.add_many({"content": fact} for fact in FACTS)
     hits = await real.semantic.search("staging database port", 8, min_relevance=0.0)

@@ -85,12 +85,21 @@ def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool
     if words_alone:
         return by_words_alone(covered)
     about = 1.0 - (1.0 - np.clip(scored.meaning, 0.0, 1.0)) * (1.0 - _COVERED * covered**2)
-    best = float(about.max())
     lent = sum((scored.shares[name] for name in _LENT), np.zeros(len(scored.total)))
-    evidence = scored.shares["words"] + scored.shares["meaning"] + 0.5 * lent
+    return _standing(float(about.max()), scored.shares["words"] + scored.shares["meaning"] + 0.5 * lent)
+
+
+def by_meaning_alone(meaning: NDArray[np.float64], evidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same where nothing but meaning was asked for."""
+    if not len(meaning):
+        return meaning
+    return _standing(min(max(float(meaning.max()), 0.0), 1.0), evidence)
+
+
+def _standing(best: float, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
     # Capped, so that an echo of the question itself, found word for word, does not hide what answers it.
     most = min(float(evidence.max()), _ECHO)
-    share = np.clip(evidence / most, 0.0, 1.0) if most > 0.0 else np.zeros(len(evidence))
+    share = np.minimum(np.maximum(evidence / most, 0.0), 1.0) if most > 0.0 else np.zeros(len(evidence))
     return np.asarray(best**_SHAPE * share ** (_FALL * max(best - _UNSURE, 0.0)))
 
 

@@ -75,10 +75,7 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
         words = np.maximum(parts, weights.beside * near.best(parts, 1))
         words = np.maximum(words, weights.further * near.best(parts, 2))
     own = parts.sum(axis=0)
-    passages = np.array([brief.passages for brief in evidence.briefs], np.float64)
-    known = cosines - weights.passages * np.log(np.maximum(passages, 1.0))
-    known[np.isnan(known)] = weights.unrelated
-    meaning = _settled((known - weights.unrelated) / (1.0 - weights.unrelated))
+    meaning = meaning_of(evidence, cosines, weights)
     beside = near.best(meaning[np.newaxis], 1)[0] if near.spoken else none
     shares = {
         "words": own,
@@ -92,6 +89,16 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
     }
     total = sum(shares.values(), none)
     return Scored(total, shares, words, own, meaning, beside)
+
+
+def meaning_of(evidence: Evidence, cosines: Column, weights: Weights = Weights()) -> Column:
+    """What each candidate's cosine says: 0 for what unrelated texts reach, 1 for the question itself."""
+    known = cosines
+    if any(brief.passages > 1 for brief in evidence.briefs):
+        passages = np.array([brief.passages for brief in evidence.briefs], np.float64)
+        known = cosines - weights.passages * np.log(np.maximum(passages, 1.0))
+    known = np.where(np.isnan(known), weights.unrelated, known)
+    return _settled((known - weights.unrelated) / (1.0 - weights.unrelated))
 
 
 def add_phrases(scored: Scored, evidence: Evidence, phrases: Column, weights: Weights = Weights()) -> Scored:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.clock import from_micros
 from recollect.inference.base import Embedding
+from recollect.recall.by_meaning import ByMeaning
 from recollect.recall.calibrate import DEFAULT, Calibration, calibrated, relevance
 from recollect.recall.fuse import Phrasing, Scored, add_phrases, fuse
 from recollect.recall.plan import Plan, plan
@@ -28,6 +29,7 @@ from recollect.words import date_terms
 _LOOKED_AT = 50
 _REACH = 2
 
+_FEWEST = 16
 _MOST_CANDIDATES = 20_000
 _SPACES_KNOWN = 4096
 
@@ -56,28 +58,33 @@ class Recall:
         A question is planned with the speakers that were known last time. The store says who there is now, in the
         same reading; in the rare case that somebody has spoken for the first time, it is planned again.
         """
+        if question.mode == "dense":
+            return await self._near(question)
         space = question.where.space
         calibration = DEFAULT if question.mode == "text" else await self._calibrated()
         speakers = self._speakers.get(space, frozenset())
         while True:
             asked = plan(question.text, speakers, question.now, space.user)
-            if question.mode == "dense":
-                asked = asked.without_words()
-            model = Model(self._embedding.name, self._embedding.dim, self._embedding.fingerprint)
             vector = None if question.mode == "text" else (await self._embedding.embed([asked.embedded]))[0]
-            limit = self._limit(question, talk=bool(speakers))
+            limit = max(_twice(question), self._settings.candidates)
             judge = Judge(question, asked, calibration, speakers)
-            answer = await self._store.gather(Ask(question.where, vector, asked.terms, limit, _REACH, model), judge)
+            ask = Ask(question.where, vector, asked.terms, limit, _REACH, self._model())
+            answer = await self._store.gather(ask, judge)
             if not isinstance(answer, frozenset):
                 return answer
             speakers = self._speakers[space] = answer
             if len(self._speakers) > _SPACES_KNOWN:
                 self._speakers.popitem(last=False)
 
-    def _limit(self, question: Question, *, talk: bool) -> int:
-        """How many candidates of each kind: more than are shown, since words and neighbours change the order."""
-        twice = min(2 * question.n, _MOST_CANDIDATES)
-        return max(twice, self._settings.candidates if talk or question.mode != "dense" else 0, 16)
+    async def _near(self, question: Question) -> list[Hit]:
+        """Asked by meaning alone: no words, no neighbours, nobody's name."""
+        calibration = await self._calibrated()
+        vector = (await self._embedding.embed([question.text]))[0]
+        ask = Ask(question.where, vector, (), max(_twice(question), _FEWEST), 0, self._model())
+        return await self._store.gather(ask, ByMeaning(question, calibration))
+
+    def _model(self) -> Model:
+        return Model(self._embedding.name, self._embedding.dim, self._embedding.fingerprint)
 
     async def _calibrated(self) -> Calibration:
         """What cosines mean for this embedder; asked of the embedder once, and again when it was changed."""
@@ -103,7 +110,7 @@ class Judge:
         scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
         worth = np.round(relevance(scored, evidence.weights, words_alone=self.question.mode == "text"), 4)
-        # Asked by meaning alone, or by words alone, nothing else has a say in the order.
+        # Asked by words alone, importance and age have no say in the order.
         nudges = nudge(evidence, self.question.now) if self.question.mode == "hybrid" else 0.0
         order = Order(evidence)
         scores = scored.total + nudges
@@ -150,6 +157,11 @@ class Judge:
                 matched=tuple(compress(self.asked.terms, has)),
                 parts={name: part for name, part in zip(scored.shares, parts, strict=True) if part},
             )
+
+
+def _twice(question: Question) -> int:
+    """More candidates of each kind than are shown, since everything else that is known changes their order."""
+    return min(2 * question.n, _MOST_CANDIDATES)
 
 
 def _said(terms: str, brief: Brief) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import apsw
@@ -33,23 +33,26 @@ class Reading:
     search: Search
     connection: apsw.Connection
     space: Space
+    places: Mapping[str, int]
+    """Where the candidates stand: a row is found faster there than by its id."""
 
     def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
-        return {item.id: item for item in self.search.get(self.connection, self.space, ids)}
+        return self.search.items_at(self.connection, self.space, [self.places[id] for id in ids if id in self.places])
 
     def terms(self, ids: Sequence[str]) -> dict[str, str]:
-        return self.search.terms(self.connection, self.space, ids)
+        return self.search.terms_at(self.connection, [self.places[id] for id in ids if id in self.places])
 
 
-def gather(search: Search, connection: apsw.Connection, ask: Ask) -> Evidence:
+def gather(search: Search, connection: apsw.Connection, ask: Ask) -> tuple[Evidence, Reading]:
+    """The evidence, and what else may be read of the candidates at the same moment."""
     state = State.read(connection, ask.where.space)
     if state is None or state.items == 0:
-        return nothing(ask)
+        return nothing(ask), Reading(search, connection, ask.where.space, {})
     _check_model(state, ask)
     allowed = allowed_places(connection, state, ask.where)
     scan = None if ask.vector is None else search.scan(connection, state, ask.vector)
-    postings = search.postings(connection, state, ask.terms)
-    lists = [postings.found(allowed)] if ask.terms else []
+    postings = search.postings(connection, state, ask.terms) if ask.terms else None
+    lists = [] if postings is None else [postings.found(allowed)]
     near = None
     if scan is not None and ask.vector is not None:
         near = scan.best(connection, ask.vector, allowed, ask.limit)
@@ -58,13 +61,14 @@ def gather(search: Search, connection: apsw.Connection, ask: Ask) -> Evidence:
     _add_neighbours(connection, state, ask, briefs)
     ordered = sorted(briefs.items(), key=lambda pair: place_key(pair[1]))
     places = np.fromiter((place for place, _ in ordered), np.int64, len(ordered))
-    return Evidence(
+    evidence = Evidence(
         briefs=tuple(brief for _, brief in ordered),
         cosines=_cosines(connection, ask, places, scan, near),
-        parts=postings.parts(places),
-        weights=postings.weights,
+        parts=np.empty((0, len(places))) if postings is None else postings.parts(places),
+        weights=np.empty(0) if postings is None else postings.weights,
         speakers=search.speakers_at(connection, state),
     )
+    return evidence, Reading(search, connection, ask.where.space, {brief.id: place for place, brief in ordered})
 
 
 def _cosines(

@@ -6,7 +6,8 @@ import itertools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import apsw
 import numpy as np
@@ -32,7 +33,8 @@ _SPACES_KNOWN = 4096
 # Statements whose text depends on a Where get its clauses appended; clauses hold constants and `?` only.
 _FIND = f"select {ITEM} from records where space = ? and "  # noqa: S608
 _GET = f"select {ITEM} from records where space = ? and id in (select value from json_each(?))"  # noqa: S608
-_TERMS = "select id, terms from records where space = ? and id in (select value from json_each(?))"
+_ITEMS_AT = f"select {ITEM} from records where place in (select value from json_each(?))"  # noqa: S608
+_TERMS_AT = "select id, terms from records where place in (select value from json_each(?))"
 _BRIEFS = f"select place, {BRIEF} from records where place in (select value from json_each(?))"  # noqa: S608
 _BY_ID = "select place from records indexed by records_id where space = ? order by id"
 _PLACES = "select place from records where space = ? and "
@@ -73,14 +75,21 @@ class Search:
         self._lock = threading.Lock()
 
     def get(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
-        number = space_id(connection, space)
-        found = {row[0]: row for row in connection.execute(_GET, (number, json.dumps(ids)))}
+        found = self._items(space, connection.execute(_GET, (space_id(connection, space), json.dumps(ids))))
+        return [found[id] for id in dict.fromkeys(ids) if id in found]
+
+    def items_at(self, connection: apsw.Connection, space: Space, places: Sequence[int]) -> dict[str, MemoryItem]:
+        return self._items(space, connection.execute(_ITEMS_AT, (str(places),)))
+
+    def terms_at(self, connection: apsw.Connection, places: Sequence[int]) -> dict[str, str]:
+        return dict(connection.execute(_TERMS_AT, (str(places),)))
+
+    def _items(self, space: Space, rows: Iterable[tuple[Any, ...]]) -> dict[str, MemoryItem]:
+        """Rows as items by id, with the accesses that are not written yet."""
+        found = {row[0]: row for row in rows}
         for id, access in self.accesses.waiting(space, found).items():
             found[id] = accessed(found[id], access.times, access.last)
-        return [item_of(space, found[id]) for id in dict.fromkeys(ids) if id in found]
-
-    def terms(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> dict[str, str]:
-        return dict(connection.execute(_TERMS, (space_id(connection, space), json.dumps(ids))))
+        return {id: item_of(space, row) for id, row in found.items()}
 
     def find(self, connection: apsw.Connection, where: Where, limit: int, after: MemoryItem | None) -> list[MemoryItem]:
         sql, values = clauses(where)

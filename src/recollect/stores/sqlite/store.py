@@ -25,7 +25,7 @@ from recollect.stores.sqlite import generations, logs, tasks
 from recollect.stores.sqlite.backup import copy
 from recollect.stores.sqlite.batch import apply, count
 from recollect.stores.sqlite.connection import open_connection
-from recollect.stores.sqlite.gather import Reading, gather
+from recollect.stores.sqlite.gather import gather
 from recollect.stores.sqlite.integrity import faults
 from recollect.stores.sqlite.migrations import migrate
 from recollect.stores.sqlite.readers import Readers
@@ -146,8 +146,7 @@ class SqliteStore:
         checked = replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0])
 
         def answer(connection: apsw.Connection) -> T:
-            evidence = gather(self._search, connection, checked)
-            return judge(evidence, Reading(self._search, connection, ask.where.space))
+            return judge(*gather(self._search, connection, checked))
 
         return await self._readers.ask(answer)
 
