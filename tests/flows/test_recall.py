@@ -98,22 +98,27 @@ async def test_it_says_why(real: AgentMemory):
     assert "port" in explained
 
 
-async def test_asked_by_meaning_alone_nothing_else_has_a_say_in_the_order(real: AgentMemory):
-    talk = [
-        ("Ann", "The staging database listens on port 5433."),
-        ("Bob", "Fine by me."),
-        ("Ann", "Lunch is at noon."),
-        ("Bob", "The harbour was full of ships."),
-    ]
-    await real.semantic.add_many(
-        {"content": said, "speaker": who, "session": "monday", "position": at} for at, (who, said) in enumerate(talk)
-    )
-    for question in ("What did Bob say about the port of the database?", "What did Ann say last Monday?"):
-        hits = await real.semantic.search(question, 4, mode="dense", min_relevance=0.0)
+async def test_of_facts_asked_by_meaning_alone_nothing_else_has_a_say_in_the_order(real: AgentMemory):
+    await real.semantic.add_many({"content": fact, "importance": 1.0 / (at + 1)} for at, fact in enumerate(FACTS))
+    for question in ("What port does the staging database listen on?", "Which database did we mention last Monday?"):
+        hits = await real.semantic.search(question, 8, mode="dense", min_relevance=0.0)
         cosines = [hit.why["cosine"] for hit in hits]
-        assert len(cosines) == 4
+        assert len(cosines) == 8
         assert cosines == sorted(cosines, reverse=True)
         assert all(set(hit.why.parts) <= {"meaning"} and not hit.why.matched for hit in hits)
+
+
+async def test_in_a_dialogue_asked_by_meaning_who_said_it_still_counts(real: AgentMemory):
+    for _ in range(2):  # a scope where nobody has spoken yet, and then one where somebody has
+        await real.semantic.search("anything", mode="dense")
+        await real.semantic.add_many(
+            {"content": "I would rather take the train to the sea.", "speaker": who, "session": "monday"}
+            for who in ("Ann", "Bob")
+        )
+    [first, *_] = await real.semantic.search("How would Bob like to travel?", 4, mode="dense", min_relevance=0.0)
+    assert first.item.turn is not None
+    assert first.item.turn.speaker == "Bob"
+    assert first.why.parts["speaker"] > 0
 
 
 async def test_the_best_come_first_and_a_threshold_cuts(real: AgentMemory):

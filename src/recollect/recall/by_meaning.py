@@ -1,4 +1,4 @@
-"""The answer to a question that is asked by meaning alone: the nearest, and nothing else has a say in their order."""
+"""The answer to a question that is asked by meaning alone, among facts: the nearest, and nothing else has a say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class ByMeaning:
     question: Question
     calibration: Calibration
 
-    def __call__(self, evidence: Evidence, lookup: Lookup) -> list[Hit]:
+    def __call__(self, evidence: Evidence, lookup: Lookup) -> list[Hit] | frozenset[str]:
+        """The hits; or everybody who speaks here, since of a dialogue more is known than the meaning of a turn."""
+        if evidence.speakers:
+            return evidence.speakers
         briefs, question = evidence.briefs, self.question
         meaning = meaning_of(evidence, self.calibration.on_our_scale(evidence.cosines))
         scores = _WEIGHT * meaning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -53,6 +53,10 @@ class Plan:
     """It asks for the owner by name: a fact that nobody in particular said may be meant as well."""
     pairs: frozenset[tuple[str, str]] = frozenset()
     """Terms that stand next to each other in the question."""
+
+    def without_words(self) -> Plan:
+        """The same question for those who only ask by meaning."""
+        return replace(self, terms=(), pairs=frozenset())
 
 
 def plan(query: str, speakers: Iterable[str], now: datetime, owner: str = "") -> Plan:

@@ -58,27 +58,33 @@ class Recall:
         A question is planned with the speakers that were known last time. The store says who there is now, in the
         same reading; in the rare case that somebody has spoken for the first time, it is planned again.
         """
-        if question.mode == "dense":
-            return await self._near(question)
         space = question.where.space
         calibration = DEFAULT if question.mode == "text" else await self._calibrated()
         speakers = self._speakers.get(space, frozenset())
         while True:
-            asked = plan(question.text, speakers, question.now, space.user)
-            vector = None if question.mode == "text" else (await self._embedding.embed([asked.embedded]))[0]
-            limit = max(_twice(question), self._settings.candidates)
-            judge = Judge(question, asked, calibration, speakers)
-            ask = Ask(question.where, vector, asked.terms, limit, _REACH, self._model())
-            answer = await self._store.gather(ask, judge)
+            if question.mode == "dense" and not speakers:
+                answer = await self._near(question, calibration)
+            else:
+                answer = await self._judged(question, calibration, speakers)
             if not isinstance(answer, frozenset):
                 return answer
             speakers = self._speakers[space] = answer
             if len(self._speakers) > _SPACES_KNOWN:
                 self._speakers.popitem(last=False)
 
-    async def _near(self, question: Question) -> list[Hit]:
-        """Asked by meaning alone: no words, no neighbours, nobody's name."""
-        calibration = await self._calibrated()
+    async def _judged(
+        self, question: Question, calibration: Calibration, speakers: frozenset[str]
+    ) -> list[Hit] | frozenset[str]:
+        asked = plan(question.text, speakers, question.now, question.where.space.user)
+        if question.mode == "dense":
+            asked = asked.without_words()
+        vector = None if question.mode == "text" else (await self._embedding.embed([asked.embedded]))[0]
+        limit = max(_twice(question), self._settings.candidates)
+        ask = Ask(question.where, vector, asked.terms, limit, _REACH, self._model())
+        return await self._store.gather(ask, Judge(question, asked, calibration, speakers))
+
+    async def _near(self, question: Question, calibration: Calibration) -> list[Hit] | frozenset[str]:
+        """Asked by meaning alone where nobody speaks, there is nothing to plan: no words, no neighbours, no names."""
         vector = (await self._embedding.embed([question.text]))[0]
         ask = Ask(question.where, vector, (), max(_twice(question), _FEWEST), 0, self._model())
         return await self._store.gather(ask, ByMeaning(question, calibration))
@@ -110,7 +116,7 @@ class Judge:
         scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
         worth = np.round(relevance(scored, evidence.weights, words_alone=self.question.mode == "text"), 4)
-        # Asked by words alone, importance and age have no say in the order.
+        # Asked by meaning alone, or by words alone, importance and age have no say in the order.
         nudges = nudge(evidence, self.question.now) if self.question.mode == "hybrid" else 0.0
         order = Order(evidence)
         scores = scored.total + nudges
