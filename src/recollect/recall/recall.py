@@ -79,7 +79,9 @@ class Recall:
         if question.mode == "dense":
             asked = asked.without_words()
         vector = None if question.mode == "text" else (await self._embedding.embed([asked.embedded]))[0]
-        limit = max(_twice(question), self._settings.candidates)
+        # In a dialogue, neighbours and speakers change the order; of facts, the best are nearer the top of each list.
+        proposed = self._settings.candidates if speakers else self._settings.candidates // 2
+        limit = max(_twice(question), proposed)
         ask = Ask(question.where, vector, asked.terms, limit, _REACH, self._model())
         return await self._store.gather(ask, Judge(question, asked, calibration, speakers))
 

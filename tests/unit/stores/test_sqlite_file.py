@@ -100,10 +100,12 @@ async def test_the_vectors_in_memory_stay_within_their_budget(tmp_path: Path):
 
 
 @pytest.mark.parametrize("narrowed", [False, True])
+@pytest.mark.parametrize(("compact_above", "bytes_each"), [(1000, 1.5), (10_000, 3.5)])
 async def test_the_compact_first_look_misses_nothing(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, narrowed: bool
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, narrowed: bool, compact_above: int, bytes_each: float
 ):
-    monkeypatch.setattr(matrix, "_COMPACT_ABOVE", 1000)
+    monkeypatch.setattr(matrix, "_CODED_ABOVE", 1000)
+    monkeypatch.setattr(matrix, "_COMPACT_ABOVE", compact_above)
     chance = np.random.default_rng(5)
     rows = chance.normal(size=(4000, 64)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -120,11 +122,15 @@ async def test_the_compact_first_look_misses_nothing(
         cosines = stored[meant] @ (query / np.linalg.norm(query)).astype(np.float64)
         best = meant[np.argsort(-cosines)[:10]]
         assert ids(await store.nearest(where, query, limit=10)) == [f"i{n:04}" for n in best]
-    assert store._search.matrices.bytes < 4000 * 64 * 1.5
+    assert store._search.matrices.bytes < 4000 * 64 * bytes_each
 
 
-async def test_equal_vectors_come_by_id_in_a_compact_space_too(store: SqliteStore, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(matrix, "_COMPACT_ABOVE", 100)
+@pytest.mark.parametrize("compact_above", [100, 10_000])
+async def test_equal_vectors_come_by_id_in_a_compact_space_too(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, compact_above: int
+):
+    monkeypatch.setattr(matrix, "_CODED_ABOVE", 100)
+    monkeypatch.setattr(matrix, "_COMPACT_ABOVE", compact_above)
     names = [f"i{n:03}" for n in range(900)]
     await store.write(*(put(name, [3, 1, 2, 0]) for name in reversed(names)))
     assert ids(await store.nearest(EVERYTHING, vector(1, 1, 1, 0), limit=20)) == names[:20]

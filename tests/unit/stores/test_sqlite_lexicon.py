@@ -23,6 +23,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await opened.close()
 
 
+@pytest.fixture(params=["all words kept", "asked ones kept"], autouse=True)
+def few_words(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexicon, "_FEW_WORDS", 4096 if request.param == "all words kept" else 0)
+
+
 def at_this_moment(store: SqliteStore) -> tuple[apsw.Connection, State]:
     connection = open_connection(store.path, writes=False)
     connection.execute("begin")
@@ -71,6 +76,7 @@ async def test_each_reader_sees_the_words_of_its_own_moment(store: SqliteStore, 
 
 
 async def test_a_copy_holds_only_so_many_postings(store: SqliteStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lexicon, "_FEW_WORDS", 0)
     monkeypatch.setattr(lexicon, "_KEPT_AT_LEAST", 150)
     monkeypatch.setattr(lexicon, "_KEPT_PER_ITEM", 1)
     await store.write(*(put(f"i{n}", terms=f"common w{n}") for n in range(30)))
@@ -90,3 +96,21 @@ async def test_a_word_asked_for_again_after_a_change_is_looked_up_anew(store: Sq
     await store.write(put("a", terms="fig"))
     assert ids((await store.matching(EVERYTHING, ["apple"])).found) == ["b"]
     assert ids((await store.matching(EVERYTHING, ["fig"])).found) == ["a"]
+
+
+async def test_of_a_space_with_few_words_none_is_looked_for_in_the_index(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lexicon, "_FEW_WORDS", 8)
+    await store.write(put("a", terms="apple fig apple"), put("b", terms="fig"))
+    words: Cache[Lexicon] = Cache(1 << 20, Lexicon)
+    with monkeypatch.context() as no_index:
+        no_index.setattr("recollect.stores.sqlite.words.holders", None)
+        connection, state = at_this_moment(store)
+        assert asked(words, connection, state, "apple", "kiwi", "fig") == [[(1, 2)], [], [(1, 1), (2, 1)]]
+        connection.close()
+    # It outgrows that: what was known stays complete, and the rest is asked for again.
+    await store.write(put("c", terms="apple kiwi plum plum plum"), put("d", terms="pear"))
+    connection, state = at_this_moment(store)
+    assert asked(words, connection, state, "apple", "kiwi", "pear") == [[(1, 2), (3, 1)], [(3, 1)], [(4, 1)]]
+    connection.close()

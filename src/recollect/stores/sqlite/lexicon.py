@@ -25,6 +25,9 @@ _OVERHEAD = 24
 _KEPT_PER_ITEM = 8
 _KEPT_AT_LEAST = 4096
 
+# Of a space with so few words all are kept, so that a question with words of its own need not look for them.
+_FEW_WORDS = 4096
+
 _LENGTHS = """
     select place, length
     from records indexed by records_length
@@ -55,6 +58,9 @@ class Holders:
         )
 
 
+_NOBODY = Holders(np.empty(0, np.int64), np.empty(0))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
     """What the lexicon says about some terms; `lengths` is by number within the space."""
@@ -73,6 +79,7 @@ class Lexicon:
         self._kept = 0
         self._lengths: Column = np.zeros(0)
         self._holders_of: OrderedDict[str, Holders] = OrderedDict()
+        self._whole = False
 
     @property
     def bytes(self) -> int:
@@ -96,6 +103,8 @@ class Lexicon:
         if known is not None:
             self._holders_of.move_to_end(term)
             return known.until(state.next_seq)
+        if self._whole:
+            return _NOBODY
         places, counts = words.holders(connection, state.id, term)
         found = Holders(seq_of(places), counts)
         # A reader at an earlier moment does not see all that has been read for the others.
@@ -114,7 +123,9 @@ class Lexicon:
         """Take in the items from where we stopped; their words too, if there are postings to keep complete."""
         _, last = places_of(state.id)
         after = place_of(state.id, self._read)
-        rows = connection.execute(_TERMS if self._holders_of else _LENGTHS, (after, last)).fetchall()
+        self._whole = state.words <= _FEW_WORDS and (self._whole or not self._read)
+        with_words = self._whole or bool(self._holders_of)
+        rows = connection.execute(_TERMS if with_words else _LENGTHS, (after, last)).fetchall()
         if state.next_seq >= len(self._lengths):
             room = np.zeros(max(state.next_seq + 1, min(2 * len(self._lengths), len(self._lengths) + 65_536)))
             room[: len(self._lengths)] = self._lengths
@@ -122,7 +133,7 @@ class Lexicon:
         if rows:
             seqs = seq_of(np.fromiter((row[0] for row in rows), np.int64, len(rows)))
             self._lengths[seqs] = np.fromiter((row[1] for row in rows), np.float64, len(rows))
-            if self._holders_of:
+            if with_words:
                 self._extend(seqs.tolist(), [str(row[2]) for row in rows])
         self._read = state.next_seq
 
@@ -130,16 +141,18 @@ class Lexicon:
         added: dict[str, tuple[list[int], list[int]]] = {}
         for seq, text in zip(seqs, texts, strict=True):
             for term, count in Counter(text.split()).items():
-                if term in self._holders_of:
+                if self._whole or term in self._holders_of:
                     of_term = added.setdefault(term, ([], []))
                     of_term[0].append(seq)
                     of_term[1].append(count)
         for term, columns in added.items():
-            self._holders_of[term] = self._holders_of[term].extended(*columns)
-            self._kept += len(columns[0])
+            known = self._holders_of.get(term)
+            self._holders_of[term] = (known or _NOBODY).extended(*columns)
+            self._kept += len(columns[0]) + (0 if known else _OVERHEAD)
 
     def _forget(self) -> None:
         self._read = 0
         self._kept = 0
         self._lengths = np.zeros(0)
         self._holders_of.clear()
+        self._whole = False

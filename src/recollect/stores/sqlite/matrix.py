@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from recollect.stores.sqlite.cache import State
 from recollect.stores.sqlite.rows import PART_BITS, place_of, places_of
 from recollect.stores.vectors import STORED
 
-# Up to here float16 answers in about a millisecond; above, a byte a dimension is five times faster to scan.
+# A byte a dimension is four times faster to scan than two, and needs a second look at the best.
+_CODED_ABOVE = 4096
+# Up to here the vectors themselves are at hand for that; above, they are read from the file.
 _COMPACT_ABOVE = 16_384
 _CHUNK = 4096
 _CANDIDATES = 256
@@ -27,8 +30,8 @@ _DOUBT = 2e-3
 # Equal vectors have equal codes; this only has to bridge their last bit.
 _TIE = 1e-6
 
-# float16 while small, int8 codes when large.
-Rows = NDArray[Any]
+Rows = NDArray[np.float16]
+Codes = NDArray[np.int8]
 
 # Two statements each instead of a table name put together at run time.
 _ROWS = {
@@ -51,7 +54,7 @@ class Matrix:
 
     @property
     def bytes(self) -> int:
-        return self._ids.nbytes + self._rows.nbytes + self._scales.nbytes
+        return self._ids.nbytes + self._rows.nbytes + self._codes.nbytes + self._scales.nbytes
 
     def refresh(self, connection: apsw.Connection, state: State) -> None:
         if state == self._state:
@@ -71,41 +74,56 @@ class Matrix:
         # A reader at a later moment may have added rows that this one must not see yet.
         unseen = place_of(self._state.id, self._state.next_seq + 1) << PART_BITS
         count = int(np.searchsorted(self._ids[: self._count], unseen))
-        return View(generation, self._ids[:count], self._rows[:count], self._scales[:count])
+        coded = len(self._codes) > 0
+        return View(
+            generation,
+            self._ids[:count],
+            self._rows[:count] if len(self._rows) or not coded else None,
+            self._codes[:count] if coded else None,
+            self._scales[:count],
+        )
 
     def _forget(self) -> None:
         self._count = 0
         self._ids = np.empty(0, np.int64)
         self._rows: Rows = np.empty((0, 0), STORED)
+        self._codes: Codes = np.empty((0, 0), np.int8)
         self._scales = np.empty(0, np.float32)
 
-    def _append(self, ids: NDArray[np.int64], rows: NDArray[np.float16]) -> None:
-        total = self._count + len(ids)
-        if self._rows.dtype != np.int8 and total > _COMPACT_ABOVE:
-            self._rows, self._scales = _compact(self._rows[: self._count])
-            self._ids = self._ids[: self._count]
-        new, scales = _compact(rows) if self._rows.dtype == np.int8 else (rows, np.empty(0, np.float32))
-        self._ids = _grown(self._ids, self._count, ids)
-        if self._rows.dtype == np.int8:
-            self._scales = _grown(self._scales, self._count, scales)
-        self._rows = _grown(self._rows, self._count, new)
+    def _append(self, ids: NDArray[np.int64], rows: Rows) -> None:
+        before, total = self._count, self._count + len(ids)
+        if total > _CODED_ABOVE:
+            if not len(self._codes):
+                self._codes, self._scales = _compact(self._rows[:before])
+            codes, scales = _compact(rows)
+            self._codes, self._scales = _grown(self._codes, before, codes), _grown(self._scales, before, scales)
+        if total > _COMPACT_ABOVE:
+            self._rows = np.empty((0, 0), STORED)
+        else:
+            self._rows = _grown(self._rows, before, rows)
+        self._ids = _grown(self._ids, before, ids)
         self._count = total
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A space's vectors at one moment."""
+    """A space's vectors at one moment: themselves, codes of them, or both."""
 
     generation: str
     ids: NDArray[np.int64]
-    rows: Rows
+    rows: Rows | None
+    codes: Codes | None
     scales: NDArray[np.float32]
 
     def scan(self, query: NDArray[np.float32]) -> Scan:
+        if self.codes is not None:
+            _check_length(query, self.codes)
+            rough, doubt = _rough_of_codes(query, self.codes, self.scales)
+            return Scan(self.generation, self.ids, rough, self.rows, doubt)
+        assert self.rows is not None
         if len(self.ids):
             _check_length(query, self.rows)
-        exact = self.rows if self.rows.dtype == STORED else None
-        return Scan(self.generation, self.ids, _rough(query, self.rows, self.scales), exact)
+        return Scan(self.generation, self.ids, _rough(query, self.rows), self.rows, _DOUBT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +133,9 @@ class Scan:
     generation: str
     ids: NDArray[np.int64]
     rough: NDArray[np.float32]
-    rows: NDArray[np.float16] | None
+    rows: Rows | None
+    doubt: float
+    """How far the first look may be off."""
 
     def best(
         self, connection: apsw.Connection, query: NDArray[np.float32], allowed: Allowed, limit: int
@@ -129,10 +149,11 @@ class Scan:
             return np.empty(0, np.int64), np.empty(0, np.float64)
         passages = _passages(ids)
         if rows is None:
+            # All that are in doubt may be very many, and each is read from the file: enough, and what ties with them.
             wanted = max(4 * limit, _CANDIDATES) * passages
             ids, exact = _look_up(connection, self.generation, ids[_highest(rough, wanted, _TIE)])
         else:
-            best = _highest(rough, limit * passages, _DOUBT)
+            best = _highest(rough, limit * passages, self.doubt)
             ids, exact = ids[best], rows[best]
         return _best_of_places(ids >> PART_BITS, exact.astype(np.float64) @ query.astype(np.float64), passages)
 
@@ -165,13 +186,15 @@ def streamed(connection: apsw.Connection, state: State, query: NDArray[np.float3
     for some, rows in chunks(connection, state.generation, (first << PART_BITS) - 1, ((last + 1) << PART_BITS) - 1):
         _check_length(query, rows)
         ids.append(some)
-        rough.append(_rough(query, rows, np.empty(0, np.float32)))
-    return Scan(state.generation, np.concatenate(ids), np.concatenate(rough), None)
+        rough.append(_rough(query, rows))
+    return Scan(state.generation, np.concatenate(ids), np.concatenate(rough), None, _DOUBT)
 
 
 def bytes_needed(state: State, dim: int) -> int:
     """What a space's vectors take in memory; items of several passages take more."""
-    return state.items * (16 + dim * (1 if state.items > _COMPACT_ABOVE else STORED.itemsize))
+    rows = 0 if state.items > _COMPACT_ABOVE else STORED.itemsize
+    codes = 1 if state.items > _CODED_ABOVE else 0
+    return state.items * (16 + dim * (rows + codes))
 
 
 class Allowed:
@@ -207,7 +230,7 @@ def _arrays(rows: list[tuple[Any, ...]]) -> tuple[NDArray[np.int64], NDArray[np.
     return ids, np.frombuffer(b"".join(row[1] for row in rows), STORED).reshape(len(rows), -1)
 
 
-def _check_length(query: NDArray[np.float32], rows: Rows) -> None:
+def _check_length(query: NDArray[np.float32], rows: Rows | Codes) -> None:
     if rows.shape[1] != len(query):
         raise BadVector(
             f"a vector has {len(query)} dimensions where {rows.shape[1]} are stored; is it the right embedder?"
@@ -221,16 +244,21 @@ def _look_up(
     return _arrays(rows) if rows else (np.empty(0, np.int64), np.empty((0, 1), STORED))
 
 
-def _rough(query: NDArray[np.float32], rows: Rows, scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    scores: NDArray[np.float32]
+def _rough(query: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
     if not len(rows):
         return np.empty(0, np.float32)
-    if rows.dtype == np.int8:
-        code, scale = _compact(query[np.newaxis])
-        scores = np.asarray(simsimd.cdist(code, rows, metric="dot"))[0].astype(np.float32) * scales * scale
-    else:
-        scores = np.asarray(simsimd.cdist(query[np.newaxis].astype(STORED), rows, metric="dot"))[0].astype(np.float32)
-    return scores
+    dots = np.asarray(simsimd.cdist(query[np.newaxis].astype(STORED), rows, metric="dot"))
+    return np.asarray(dots[0], np.float32)
+
+
+def _rough_of_codes(
+    query: NDArray[np.float32], codes: Codes, scales: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], float]:
+    """The scores by codes, and how far they may be off: rounding errs evenly, so by eight standard deviations."""
+    code, scale = _compact(query[np.newaxis])
+    dots = np.asarray(simsimd.cdist(code, codes, metric="dot"))[0].astype(np.float32)
+    spread = (float(scales.max(initial=0.0)) + float(scale[0])) / math.sqrt(12.0)
+    return np.asarray(dots * scales * scale, np.float32), 8.0 * spread + _DOUBT
 
 
 def _compact(rows: NDArray[np.floating]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
