@@ -123,7 +123,7 @@ class Lexicon:
         """Take in the items from where we stopped; their words too, if there are postings to keep complete."""
         _, last = places_of(state.id)
         after = place_of(state.id, self._read)
-        self._whole = state.words <= _FEW_WORDS and (self._whole or not self._read)
+        self._whole = state.words <= _FEW_WORDS
         with_words = self._whole or bool(self._holders_of)
         rows = connection.execute(_TERMS if with_words else _LENGTHS, (after, last)).fetchall()
         if state.next_seq >= len(self._lengths):
