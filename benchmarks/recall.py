@@ -1,8 +1,8 @@
 """recall() from end to end: how long it takes at growing sizes, where the time goes, and what the model alone takes.
 
-Every scope has a task, a session of turns and a hundred procedures beside its facts. All stages take turns question by
-question, in a new order each time, so whatever else the machine does hits them alike. The tiers are asked in parallel:
-shares may exceed 100 %.
+Every scope has a task, a session of turns and a hundred procedures beside its facts, and one has many sessions before
+it, as those have who talk every day. All stages take turns question by question, in a new order each time, so
+whatever else the machine does hits them alike. The tiers are asked in parallel: shares may exceed 100 %.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ from recollect.stores.where import Where
 _SCOPE = 1000
 _TOGETHER = 2000
 _HOT_USERS = 5
+_TALKER = "talker"
 _TURNS = 40
+_SESSIONS_BEFORE = 20
+_TURNS_BEFORE = 20
 _PROCEDURES = 100
 _BUDGET = 1000
 _WARM = 3
@@ -54,6 +57,7 @@ class Sizes:
     """How much is built and how often it is asked."""
 
     scopes: tuple[int, ...] = (1000, 10_000, 100_000)
+    talker: int = 10_000
     users: int = 1000
     rounds: int = 100
 
@@ -157,11 +161,21 @@ class Bench:
         """A session of turns and a hundred procedures for each who is asked, in the words of their facts."""
         async with AgentMemory.open(path, embedder=self.known) as memory:
             for one in self.bar.track(abouts, description="sessions and procedures"):
+                if one.user == _TALKER:
+                    await self._talk(memory, one)
                 mine = _at_work(memory, one.user)
                 for turn in range(_TURNS):
                     await mine.record_turn(one.texts[2 * turn], f"Noted, {one.texts[2 * turn + 1]}")
                 for number in range(_PROCEDURES):
                     await mine.procedural.save(f"way.{number}", one.texts[-1 - number], tags=("bench",))
+
+    async def _talk(self, memory: AgentMemory, about: Collection) -> None:
+        """The sessions before this one."""
+        told = iter(about.texts[2 * _TURNS :])
+        for number in range(_SESSIONS_BEFORE):
+            mine = memory.scoped(user=about.user, agent=about.user, session=f"before {number}")
+            for _ in range(_TURNS_BEFORE):
+                await mine.record_turn(next(told), f"Noted, {next(told)}")
 
     async def ask(self, path: Path, cases: dict[str, list[Collection]]) -> list[Figures]:
         settings = Settings()
@@ -237,8 +251,13 @@ def _stages(scene: Scene, embedding: Stage) -> dict[str, Stage]:
 async def run(bench: Bench) -> Figures:
     sizes = bench.sizes
     scopes = [bench.about(f"s{items}", items) for items in sizes.scopes]
-    path = await bench.build("scopes", scopes, sum(sizes.scopes))
-    figures = await bench.ask(path, {f"{len(one.texts):,} in the scope": [one] for one in scopes})
+    cases = {f"{len(one.texts):,} in the scope": [one] for one in scopes}
+    if sizes.talker:
+        talker = bench.about(_TALKER, sizes.talker)
+        cases[f"{sizes.talker:,} and {_SESSIONS_BEFORE} sessions before"] = [talker]
+        scopes.append(talker)
+    path = await bench.build("scopes", scopes, sum(len(one.texts) for one in scopes))
+    figures = await bench.ask(path, cases)
     if sizes.users:
         everybody = (bench.about(f"u{number}", _SCOPE) for number in range(sizes.users))
         path = await bench.build("users", everybody, sizes.users * _SCOPE)
@@ -296,6 +315,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about a minute: scopes of 1,000 and 10,000")
     parser.add_argument("--scopes", type=int, nargs="+", help="sizes of the scopes that are asked")
+    parser.add_argument("--talker", type=int, help="the size of the scope with sessions before this one; 0: none")
     parser.add_argument("--users", type=int, help="users with 1,000 items each in the large store; 0: none")
     parser.add_argument("--rounds", type=int, help="questions asked")
     parser.add_argument("--directory", type=Path, help="where the stores are built; a temporary directory otherwise")
@@ -305,7 +325,7 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     given = options()
-    changed = {name: getattr(given, name) for name in ("scopes", "users", "rounds")}
+    changed = {name: getattr(given, name) for name in ("scopes", "talker", "users", "rounds")}
     sizes = replace(
         QUICK if given.quick else Sizes(), **{name: value for name, value in changed.items() if value is not None}
     )

@@ -19,6 +19,7 @@ from recollect.stores.evidence import Ask, Found
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.ops import Append, Clear, Delete, DropTask, Entry, Journal, Model, Put, Save, SetStatus, Touch
 from recollect.stores.sqlite import SqliteStore
+from recollect.stores.tails import Reach
 from recollect.stores.where import Where, parse_where
 from recollect.testing import ManualClock
 from recollect.testing.samples import SECOND, START
@@ -145,7 +146,7 @@ task_writes = st.one_of(
         idempotency_key=names,
     ),
     st.builds(SetStatus, space=task_spaces, task=task_names, status=statuses, fence=st.none() | fences),
-    st.builds(DropTask, task_spaces, task_names),
+    st.builds(DropTask, task_spaces, task_names, st.none() | moments),
 )
 # A store with something in it, before anything is asked.
 beginnings = st.tuples(
@@ -276,16 +277,22 @@ async def _ask(store: SqliteStore | InMemoryStore, method: str, asked: list[Any]
                 await store.recent(space, limit=limit, kinds="k" * (after % 2)),
                 await store.read(space, after=after, limit=limit),
                 await store.logs(space),
+                [(tail.space, list(tail)) for tail in await store.tails(space, Reach(limit, after, limit))],
             )
         case "claim", [space, task, owner, ttl]:
             return await store.claim(space, task, owner, ttl)
         case "task", [space, task]:
             return (
                 await store.task(space, task),
+                await store.task(space, task, hidden=True),
                 await store.tasks(space),
+                await store.expired(space, START + SECOND),
+                await store.task_spaces(space.tenant),
                 await store.checkpoints(space, task),
                 await store.checkpoint(space, task),
                 await store.steps(space, task),
+                await store.checkpoints(space, task, hidden=True),
+                await store.steps(space, task, hidden=True),
             )
     raise AssertionError(method)
 

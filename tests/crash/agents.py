@@ -27,6 +27,8 @@ EPISODES = SCOPE.space("episodic")
 LEASE = 0.5
 # More often than chaos can interrupt a step: here nobody gives up.
 _ATTEMPTS = 100_000
+# More than a page: of such a state only those pages are written that differ.
+_LONG_STATE = {"brief": "x" * 9000}
 
 Effect = Callable[[str, str, str], None]
 
@@ -113,9 +115,10 @@ async def run(path: Path, notes: int, tasks: int, many: int, *, troubled: bool) 
         assert isinstance(worker.store, SqliteStore)
         await checkpoint_often(worker.store)
         for number in range(tasks):
+            begins = _LONG_STATE if number % 2 else None
             while True:
                 try:
-                    await worker.agent.run(f"t{number}", steps_of(many, worker.effect, troubled=troubled))
+                    await worker.agent.run(f"t{number}", steps_of(many, worker.effect, troubled=troubled), begins)
                     break
                 except (LeaseHeld, FencedOut):  # by one who is dead, or lost on a machine that is very slow
                     await asyncio.sleep(LEASE / 10)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import apsw
 
 from recollect.stores import leases
-from recollect.stores.base import Checkpoint, Task
-from recollect.stores.ops import Save, Write
+from recollect.stores.base import Checkpoint, Lease, Task
+from recollect.stores.ops import Save, TaskWrite, Write
 from recollect.stores.sqlite import connection, tasks, writer
 from recollect.stores.sqlite.ballast import Ballast
+from recollect.stores.sqlite.rows import space_id
 from recollect.stores.sqlite.writer import Change, Writer
 
 VARIABLE = "CRASH_MUTANT"
@@ -70,6 +71,42 @@ def unwatched() -> None:
 
     setattr(Heartbeat, "check", unworried)  # noqa: B010
     setattr(Heartbeat, "_lose", unworried)  # noqa: B010
+
+
+def dropping() -> None:
+    """Whoever writes drops what they believe to have expired, and begins anew."""
+    apply, claim = tasks.apply, tasks.claim
+
+    def drop(connection: apsw.Connection, space: int, name: str, now: datetime) -> None:
+        found = tasks._row(connection, space, name)
+        if found is not None and leases.expired(found, now):
+            tasks._drop(connection, space, name)
+
+    def applied(connection: apsw.Connection, space: int, writes: Sequence[TaskWrite], now: datetime) -> None:
+        drop(connection, space, writes[0].task, now)
+        apply(connection, space, writes, now)
+
+    def claimed(connection: apsw.Connection, wish: leases.Claim, now: datetime) -> Lease:
+        space = space_id(connection, wish.space)
+        if space is not None:
+            drop(connection, space, wish.task, now)
+        return claim(connection, wish, now)
+
+    setattr(tasks, "apply", applied)  # noqa: B010
+    setattr(tasks, "claim", claimed)  # noqa: B010
+
+
+def graceless() -> None:
+    """The lifecycle drops tasks as soon as they are hidden."""
+    from recollect.lifecycle import lifecycle
+    from recollect.lifecycle.run import Run
+    from recollect.lifecycle.tasks import drop_old_tasks as drop
+
+    async def at_once(run: Run) -> None:
+        grace = timedelta(seconds=run.means.settings.purge_grace_seconds)
+        await drop(replace(run, now=run.now + grace))
+
+    setattr(lifecycle, "drop_old_tasks", at_once)  # noqa: B010
 
 
 def naive() -> None:
@@ -143,6 +180,8 @@ MUTANTS: dict[str, Callable[[], None]] = {
         plain_begin,
         unfenced,
         unwatched,
+        dropping,
+        graceless,
         naive,
         no_intent,
         split,

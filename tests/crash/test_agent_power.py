@@ -19,7 +19,7 @@ from tests.crash.ledger import Ledger
 from tests.crash.replay import Outage, judged, outages, rebuild, recorded
 from tests.crash.table import Table
 
-TASKS, STEPS = 2, 38
+TASKS, STEPS = 2, 44
 # A step writes fewer pages than a turn of the history: more parts of each disk are looked at.
 DRAWS = 3 * int(os.environ.get("CRASH_DRAWS", "1"))
 FEWEST = 4000

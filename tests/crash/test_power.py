@@ -18,7 +18,7 @@ from tests.crash.ledger import Ledger
 from tests.crash.replay import Outage, judged, outages, rebuild, recorded
 from tests.crash.table import Table
 
-TURNS = 60
+TURNS = 72
 DRAWS = int(os.environ.get("CRASH_DRAWS", "1"))
 FEWEST = 3500
 GOES_ON_EVERY = 20

@@ -19,7 +19,11 @@ from recollect.lifecycle.report import Ledger, LifecycleReport
 from recollect.lifecycle.run import Means, Progress, Purse, Run
 from recollect.lifecycle.sanity import is_believable
 from recollect.lifecycle.sweep import sweep
+from recollect.lifecycle.tasks import drop_old_tasks
 from recollect.values import Scope
+
+# Under whom the clock of an agent's tasks is noted.
+_NOBODY = "nobody"
 
 _log = logging.getLogger("recollect.lifecycle")
 
@@ -87,6 +91,7 @@ class Lifecycle:
             now, ledger = aware(self._means.clock()), Ledger()
             ground, purse = Ground(self._means.records, imagined=dry), Purse(self._means.settings.lifecycle_llm_tokens)
             swept: set[str] = set()
+            worked: set[str] = set()
             for scope in await self._everybody() if everybody else [self._scope]:
                 run = Run(
                     means=self._means,
@@ -98,31 +103,39 @@ class Lifecycle:
                     dry=dry,
                     tell=progress,
                 )
-                await _look_after(run, facts=scope.user not in swept)
+                await _look_after(run, facts=scope.user not in swept, tasks=scope.agent not in worked)
                 swept.add(scope.user)
+                worked.add(scope.agent)
             return ledger.report(now, planned=dry)
 
     async def _everybody(self) -> Iterable[Scope]:
-        """Every user and agent of the tenant that has logs, and every user that has facts."""
+        """Every user and agent of the tenant that has logs, every user that has facts, every agent that has tasks."""
         means, tenant = self._means, self._scope.tenant
         owners = {(space.user, space.agent) for space in await means.conversation.owners(tenant)}
         owners |= {(space.user, space.agent) for space in await means.episodic.owners(tenant)}
         known = {user for user, _ in owners}
         facts = [count.space for count in await means.records.spaces(tenant) if count.space.tier == "semantic"]
         owners |= {(space.user, self._scope.agent) for space in facts if space.user not in known}
+        working = {agent for _, agent in owners}
+        tasks = await means.tasks.task_spaces(tenant)
+        owners |= {(self._scope.user, space.agent) for space in tasks if space.agent not in working}
         scopes = (replace(self._scope, user=user, agent=agent, session=None) for user, agent in sorted(owners) if user)
         return [scope for scope in scopes if scope.agent]
 
 
-async def _look_after(run: Run, *, facts: bool) -> None:
+async def _look_after(run: Run, *, facts: bool, tasks: bool) -> None:
     """The stages in their order: what deserves to last is taken out before anything goes."""
     with run.stage("promote"):
         await Promotion(run).run()
+    # Tasks are an agent's, whomever it works for: a user who is new to it must not vouch for their clock.
+    certain = tasks and await is_believable(replace(run, scope=replace(run.scope, user=_NOBODY)))
     if not await is_believable(run):
         return
     with run.stage("expire"):
         await drop_old_episodes(run)
         await forget_old_notes(run.ground, run.scope.space("lifecycle"), run.now)
+        if certain:
+            await drop_old_tasks(run)
     if not facts:
         return
     with run.stage("merge"):

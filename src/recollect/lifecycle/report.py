@@ -16,7 +16,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something done to one item or entry. `into` is the item that came of it, where there is one.
+    """Something done to one item, entry or task. `into` is the item that came of it, where there is one.
 
     It holds no content: a report may be logged.
     """

@@ -14,7 +14,7 @@ from recollect.inference.llm import LanguageModel
 from recollect.lifecycle.ground import Ground
 from recollect.lifecycle.report import Ledger
 from recollect.settings import Settings
-from recollect.stores.base import Log, Records
+from recollect.stores.base import Log, Records, Tasks
 from recollect.values import Scope, Space
 
 Progress = Callable[[str, int, int], None]
@@ -28,6 +28,7 @@ class Means:
     records: Records
     conversation: Log
     episodic: Log
+    tasks: Tasks
     embedding: Embedding
     settings: Settings
     clock: Clock

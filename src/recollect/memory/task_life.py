@@ -99,6 +99,7 @@ class TaskLife:
         async with self._one_at_a_time:
             checked_content(task, self._longest)
             await self._take_up()
+            self._running = await self._as_kept()
             new = Running(task, fresh_id())
             given_up = [] if self._running is None else [await self._given_up(self._running)]
             begun = await self._tiers.episodic.drafted(
@@ -189,10 +190,22 @@ class TaskLife:
 
     async def _known(self) -> Running:
         await self._take_up()
-        self._running = self._running or of_working(self._tiers.working)
+        self._running = await self._as_kept() or of_working(self._tiers.working)
         if self._running is None:
             raise BadInput("no task is under way here; call start_task(task) first, on this same memory object")
         return self._running
+
+    async def _as_kept(self) -> Running | None:
+        """The task as it is by now: an agent's step, in a memory of its own, may have gone on with it or ended it."""
+        held, log = self._running, self._parts.stores.log("episodic")
+        newest = await found(log, self._tiers.scope)
+        left = None if newest is None else newest.running
+        if held is not None:
+            if left is not None and left.id == held.id:
+                return left if left.steps > held.steps else held
+            if not await log.entries(self._tiers.episodic.space(), f"{held.id}:outcome"):
+                return held
+        return left if left is not None and left.task == self._tiers.working.task else None
 
     async def _take_up(self) -> None:
         """Go on with what an earlier process left in this session, once, and unless a task is under way here."""

@@ -103,10 +103,10 @@ def kept(scope: Scope, running: Running, working: WorkingMemory, last: Taken | N
     return Append(space=scope.space("working"), entry=entry, cap=1)
 
 
-async def found(log: Log, scope: Scope, by: str) -> Found | None:
-    """The task that this session was left with, unless by us: two objects of one memory have a task each."""
+async def found(log: Log, scope: Scope, by: str | None = None) -> Found | None:
+    """The task that this session was left with; with `by`, unless by us: two objects of one memory have a task each."""
     newest = await log.recent(scope.space("working"), limit=1, kinds=(_KIND,))
-    if not newest or newest[0].metadata.get("by") == by:
+    if not newest or (by is not None and newest[0].metadata.get("by") == by):
         return None
     told = json.loads(newest[0].content)
     running = Running(told["task"], told["id"], told["steps"])

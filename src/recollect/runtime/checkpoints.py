@@ -10,6 +10,7 @@ from typing import Any
 
 from recollect.clock import Clock
 from recollect.errors import BadInput, Conflict, NotFound, StepFailed, StoreCorrupt
+from recollect.runtime.claiming import claimed
 from recollect.runtime.codec import SCHEMA, Document, State, decode, encode
 from recollect.runtime.events import Telling, Watcher
 from recollect.runtime.lease import worker_name
@@ -17,6 +18,7 @@ from recollect.runtime.mind import MindMaker
 from recollect.runtime.plan import UNDO, checked_state
 from recollect.settings import Settings
 from recollect.stores.base import Checkpoint, Lease, Step, Task, Tasks
+from recollect.stores.leases import Claim
 from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskStatus, Write
 from recollect.values import Scope
 
@@ -77,13 +79,14 @@ class Checkpoints:
     ) -> int:
         """Keep a task's state and return its version; the last writer wins, unless the version seen is given.
 
-        Refused with `LeaseHeld` while a worker has the task. The task is dropped `ttl` seconds after its last sign
-        of life; None keeps it, or leaves the time it has.
+        Refused with `LeaseHeld` while a worker has the task. The task is hidden `ttl` seconds after its last sign of
+        life and dropped by the lifecycle some time later; until then a checkpoint goes on with its versions. None
+        keeps it, or leaves the time it has.
         """
         text = self.encoded(dict(state) if isinstance(state, Mapping) else state)
         lasts = None if ttl is None else checked_ttl(ttl)
         for _ in range(_TRIES):
-            task = await self.store.task(self.space, checked_task(task_id))
+            task = await self._kept(task_id)
             seen = task.version if task is not None else 0
             expect = seen if expected_version is None else expected_version
             try:
@@ -96,11 +99,11 @@ class Checkpoints:
                 continue
             return expect + 1
         await self.store.write(Save(space=self.space, task=task_id, state=text, schema=SCHEMA, ttl=lasts))
-        task = await self.store.task(self.space, task_id)
+        task = await self._kept(task_id)
         return task.version if task is not None else 0
 
     async def restore(self, task_id: str, *, version: int | None = None) -> State | None:
-        """The newest state that is intact, or one version of it; None when there is none."""
+        """The newest state that is intact, or one version of it; None when there is none, or when it has expired."""
         if version is None:
             document = await self.newest(task_id, Telling(self.on_event, self.clock))
             return None if document is None else document.state
@@ -144,7 +147,7 @@ class Checkpoints:
 
         Not one that was undone: whoever received its idempotency keys has seen them all, and would do nothing.
         """
-        if await self.task(task_id) is None:
+        if await self._kept(task_id) is None:
             return False
         lease = await self._claim(task_id)
         try:
@@ -162,6 +165,8 @@ class Checkpoints:
 
     async def skip(self, task_id: str, result: Any = None) -> str:
         """Say that the step whose outcome is unknown has been done, and with which result; returns its name."""
+        if await self._kept(task_id) is None:
+            raise NotFound(f"there is no task {task_id!r}; `tasks` lists those there are")
         lease = await self._claim(task_id)
         try:
             loaded = await self.loaded(task_id, Telling(self.on_event, self.clock))
@@ -193,7 +198,7 @@ class Checkpoints:
 
         What it did stays done. False when there is no such task, or when it is done already.
         """
-        task = await self.task(task_id)
+        task = await self._kept(task_id)
         if task is None or task.status in ("done", "failed"):
             return False
         await self.store.write(SetStatus(space=self.space, task=task_id, status="failed"))
@@ -201,7 +206,7 @@ class Checkpoints:
 
     async def delete(self, task_id: str) -> bool:
         """Drop a task with its checkpoints and journal, and fence out its worker; False when there is none."""
-        if await self.task(task_id) is None:
+        if await self._kept(task_id) is None:
             return False
         await self.store.write(DropTask(self.space, task_id))
         return True
@@ -212,21 +217,22 @@ class Checkpoints:
         return encode(state, working, largest=self.settings.max_state)
 
     async def loaded(self, task_id: str, telling: Telling) -> Loaded:
-        """The task, its newest intact state and its journal."""
-        task = await self.store.task(self.space, checked_task(task_id))
+        """The task, its newest intact state and its journal, also of one that has expired: what it did stays done."""
+        task = await self._kept(task_id)
         if task is None:
             return Loaded(None, None, {})
-        document = await self.newest(task_id, telling)
-        return Loaded(task, document, {note.key: note for note in await self.store.steps(self.space, task_id)})
+        document = await self.newest(task_id, telling, hidden=True)
+        journal = await self.store.steps(self.space, task_id, hidden=True)
+        return Loaded(task, document, {note.key: note for note in journal})
 
-    async def newest(self, task_id: str, telling: Telling) -> Document | None:
-        held = await self.store.checkpoint(self.space, checked_task(task_id))
+    async def newest(self, task_id: str, telling: Telling, *, hidden: bool = False) -> Document | None:
+        held = await self.store.checkpoint(self.space, checked_task(task_id), hidden=hidden)
         if held is None:
             return None
         document = _readable(held)
         if document is not None:
             return document
-        for older in await self.store.checkpoints(self.space, task_id):
+        for older in await self.store.checkpoints(self.space, task_id, hidden=hidden):
             document = _readable(older)
             if document is not None:
                 await telling.tell(
@@ -238,8 +244,12 @@ class Checkpoints:
             f"every kept version of task {task_id!r} is damaged; restore a backup, or `delete` the task to begin again"
         )
 
+    async def _kept(self, task_id: str) -> Task | None:
+        """A task that somebody names in order to act on it: one that has expired may be there still."""
+        return await self.store.task(self.space, checked_task(task_id), hidden=True)
+
     async def _claim(self, task_id: str) -> Lease:
-        return await self.store.claim(self.space, task_id, self.workers(), _A_MOMENT)
+        return await claimed(self.store, Claim(self.space, task_id, self.workers(), _A_MOMENT))
 
 
 def checked_task(task_id: Any) -> str:

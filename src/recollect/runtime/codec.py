@@ -16,6 +16,8 @@ SCHEMA = 1
 _DEEPEST = 200
 _LONG = 2**63
 
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
 State = dict[str, Any]
 
 
@@ -36,23 +38,44 @@ class _Unstorable(Exception):
 
 def encode(state: Any, working: Mapping[str, Any] | None = None, *, largest: int) -> str:
     """The document as text, or `BadInput` naming the path inside the state of what cannot be stored."""
+    text, _ = plain(state, working)
+    check_size(text, state, largest)
+    return text
+
+
+def plain(state: Any, working: Mapping[str, Any] | None) -> tuple[str, State]:
+    """The document as text, and the state as it will be read from it: a copy that nobody else has."""
     if not isinstance(state, dict):
         raise BadInput(f"a task's state is a dict, not {type(state).__name__}")
-    check("state", state)
-    document = {"state": state} if working is None else {"state": state, "working": working}
-    text = written(document)
-    size = len(text.encode())
+    try:
+        text = written({"state": state} if working is None else {"state": state, "working": working})
+        copy: State = json.loads(text)["state"]
+        same = copy == state
+    except (TypeError, ValueError, RecursionError):
+        check("state", state)  # says where
+        raise
+    # What comes back the same needs no closer look, and each level of nesting begins with a bracket.
+    if not same or text.count("{") + text.count("[") > _DEEPEST:
+        check("state", state)
+    return text, copy
+
+
+def check_size(text: str, state: State, largest: int) -> None:
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        check("state", state)
+        raise
     if size > largest:
         raise BadInput(
             f"the state takes {size:,} bytes and max_state is {largest:,}; keep large results elsewhere and their "
             "names in the state, or raise the setting"
         )
-    return text
 
 
 def written(value: Any) -> str:
     """Plain data as JSON, as short as it gets."""
-    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def decode(schema: int, text: str) -> Document:
@@ -78,7 +101,7 @@ def check(name: str, value: Any) -> None:
 
 
 def _walk(value: Any, above: tuple[int, ...]) -> None:
-    kind = type(value)  # most values are exactly what they seem, and every step of a task comes by here
+    kind = type(value)  # most values are exactly what they seem
     if kind is str or isinstance(value, str):
         if not value.isascii():
             _check_text(value)

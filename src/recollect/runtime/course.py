@@ -73,8 +73,8 @@ class Course:
         return self._unit(rest[0]) if rest and self._note(rest[0]) is None else None
 
     async def _begin(self, unit: Unit) -> None:
-        text = None if self._saved else self._running.text
-        await self._running.begin(unit, text=text, status="running" if self._reopened else None)
+        draft = None if self._saved else self._running.kept
+        await self._running.begin(unit, draft=draft, status="running" if self._reopened else None)
         self._saved = True
 
     def _done(self, planned: Planned, rest: list[Planned], following: Unit | None, result: Any, copy: State) -> Change:
@@ -110,13 +110,13 @@ class Course:
         running = self._running
         result = json.loads(note.result) if note.result is not None else None
         change = self._done(planned, [] if last else [planned], None, result, running.state)
-        text = running.encoded(change.state)
+        draft = running.draft(change.state)
         await running.write(
-            running.save(text, change.status),
+            running.save(draft, change.status),
             running.note(unit, "completed", note.attempts, result=note.result),
             *unit.also,
         )
-        running.text, running.version, self._saved = text, running.version + 1, True
+        running.kept, running.version, self._saved = draft, running.version + 1, True
         self._completed.append(planned.name)
         await running.tell("skipped", unit, note.attempts, "its outcome is unknown and counts as done")
 
@@ -154,4 +154,4 @@ class Course:
                 await self._running.conditions.telling.tell("skipped", self._running.lease.task, planned.name)
 
     async def _nothing_to_do(self) -> None:
-        await self._running.write(self._running.save(self._running.text, "done"))
+        await self._running.write(self._running.save(self._running.kept, "done"))

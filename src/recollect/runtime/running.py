@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,7 +10,8 @@ from typing import Any
 
 from recollect.errors import BadInput, Conflict, FencedOut
 from recollect.runtime.checkpoints import Checkpoints
-from recollect.runtime.codec import SCHEMA, State, decode, written
+from recollect.runtime.codec import SCHEMA, State
+from recollect.runtime.draft import Draft, Drafts
 from recollect.runtime.events import Telling
 from recollect.runtime.failpoints import reach
 from recollect.runtime.lease import Heartbeat, LeaseLost
@@ -84,27 +84,30 @@ class Running:
     lease: Lease
     heart: Heartbeat
     mind: Mind
-    text: str
+    drafts: Drafts
+    kept: Draft
     version: int
     attempts: dict[str, int] = field(default_factory=dict)
 
     @property
     def state(self) -> State:
         """A copy: whoever changes it changes nothing of ours."""
-        return decode(SCHEMA, self.text).state
+        return self.kept.copy()
 
     def unit(self, key: str, function: Callable[..., Any], options: Options) -> Unit:
         return Unit(key, function, options, idempotency_key(self.lease.space, self.lease.task, key))
 
-    async def begin(self, unit: Unit, *also: Write, text: str | None = None, status: TaskStatus | None = None) -> None:
-        """The intent, durable before the body runs; with a text also the state that it goes on from."""
-        saves = () if text is None else (self.save(text, status),)
-        intent = self._intent(unit, text)
+    async def begin(
+        self, unit: Unit, *also: Write, draft: Draft | None = None, status: TaskStatus | None = None
+    ) -> None:
+        """The intent, durable before the body runs; with a draft also the state that it goes on from."""
+        saves = () if draft is None else (self.save(draft, status),)
+        intent = self._intent(unit, draft)
         reach("intent.before")
         await self.write(*saves, *also, *intent)
         reach("intent.after")
-        if text is not None:
-            self.text, self.version = text, self.version + 1
+        if draft is not None:
+            self.kept, self.version = draft, self.version + 1
 
     async def perform(self, unit: Unit, settle: Settle) -> None:
         """Attempt what has been begun until it is completed; `GaveUp` when it fails for good."""
@@ -126,11 +129,12 @@ class Running:
         self.heart.check()
         await self.conditions.checkpoints.store.write(*writes)
 
-    def save(self, text: str, status: TaskStatus | None) -> Save:
+    def save(self, draft: Draft, status: TaskStatus | None) -> Save:
         return Save(
             space=self.lease.space,
             task=self.lease.task,
-            state=text,
+            state=draft.text,
+            sha256=draft.sha256,
             schema=SCHEMA,
             expect=self.version,
             fence=self.lease.fence,
@@ -150,16 +154,21 @@ class Running:
             **more,
         )
 
-    def encoded(self, state: State) -> str:
-        return self.conditions.checkpoints.encoded(state, self.mind.snapshot())
+    def draft(self, state: State) -> Draft:
+        return self.drafts.draft(state, self.mind.snapshot())
 
     async def tell(self, kind: Any, unit: Unit, attempt: int | None = None, detail: str = "") -> None:
         await self.conditions.telling.tell(kind, self.lease.task, unit.key, attempt, detail)
 
-    def _intent(self, unit: Unit, text: str | None = None) -> tuple[Write, ...]:
+    def _intent(self, unit: Unit, draft: Draft | None = None) -> tuple[Write, ...]:
         self.attempts[unit.key] = self.attempts.get(unit.key, 0) + 1
-        digest = hashlib.sha256((text or self.text).encode()).hexdigest()
-        return (self.note(unit, "started", self.attempts[unit.key], input_sha=digest), *unit.also)
+        given = draft or self.kept
+        return (self.note(unit, "started", self.attempts[unit.key], input_sha=given.sha256), *unit.also)
+
+    def _not_begun(self, unit: Unit | None) -> None:
+        """Its intent was refused together with what it rode on."""
+        if unit is not None:
+            self.attempts[unit.key] -= 1
 
     async def _attempt(self, unit: Unit, attempt: int, settle: Settle) -> Exception | None:
         """Body, then completion; the failure of this attempt, if it is one that belongs to the step."""
@@ -171,7 +180,7 @@ class Running:
             idempotency_key=unit.idempotency_key,
             thoughts=thoughts,
             lost=lambda: self.heart.lost,
-            view=None if is_async(unit.function) else self.conditions.view,
+            view=None if self.conditions.view is None or is_async(unit.function) else self.conditions.view,
         )
         copy = self.state
         try:
@@ -181,39 +190,38 @@ class Running:
             if result is copy:  # a step may hand the state on, which it was free to change
                 result = None
             change = settle(result, copy)
-            text = self.encoded(change.state)
+            draft = self.draft(change.state)
             writes = await thoughts.collected()
         except LeaseLost:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a step raises is its failure, and no reason for us to stop
             return error
-        return await self._complete(unit, attempt, change, text, result, writes)
+        return await self._complete(unit, attempt, change, draft, result, writes)
 
     async def _complete(
-        self, unit: Unit, attempt: int, change: Change, text: str, result: Any, collected: Any
+        self, unit: Unit, attempt: int, change: Change, draft: Draft, result: Any, collected: Any
     ) -> Exception | None:
         """Result, checkpoint and the next intent in one transaction."""
-        before = dict(self.attempts)
-        done = self.note(unit, "completed", attempt, result=written(result))
-        intent = self._intent(change.then, text) if change.then is not None else ()
+        done = self.note(unit, "completed", attempt, result=self.drafts.written(result))
+        intent = self._intent(change.then, draft) if change.then is not None else ()
         reach("completion.before")
         try:
-            await self.write(*collected, self.save(text, change.status), done, *change.notes, *intent)
+            await self.write(*collected, self.save(draft, change.status), done, *change.notes, *intent)
         except (FencedOut, LeaseLost):
             raise
         except Conflict as error:
-            self.attempts = before
+            self._not_begun(change.then)
             return await self._explained(error, bool(collected))
         except BadInput as error:  # something that the step told its memory is not to be stored
-            self.attempts = before
+            self._not_begun(change.then)
             return error
         reach("completion.after")
-        self.text, self.version = text, self.version + 1
+        self.kept, self.version = draft, self.version + 1
         return None
 
     async def _explained(self, error: Conflict, told: bool) -> Exception:
         """A conflict is either about the task, which then is no longer ours, or about what the step told its memory."""
-        task = await self.conditions.checkpoints.store.task(self.lease.space, self.lease.task)
+        task = await self.conditions.checkpoints.store.task(self.lease.space, self.lease.task, hidden=True)
         if not told or task is None or (task.fence, task.version) != (self.lease.fence, self.version):
             raise FencedOut(
                 f"task {self.lease.task!r} was changed by others; the result is discarded: {error}"
@@ -232,6 +240,8 @@ class Running:
 
 
 async def _timed(unit: Unit, state: State, context: StepContext) -> Any:
+    if unit.options.timeout is None:
+        return await call(unit.function, state, context)
     async with asyncio.timeout(unit.options.timeout):
         return await call(unit.function, state, context)
 

@@ -158,10 +158,10 @@ def name_of(function: Callable[..., Any]) -> str:
 
 async def call(function: Callable[..., Any], state: dict[str, Any], context: StepContext) -> Any:
     """Run a step: coroutines on the loop, plain functions in a thread."""
-    given = functools.partial(function, state, *([context] if _takes_context(function) else []))
+    given = (state, context) if _takes_context(function) else (state,)
     if is_async(function):
-        return await given()
-    answer = await asyncio.to_thread(given)
+        return await function(*given)
+    answer = await asyncio.to_thread(function, *given)
     return await answer if inspect.isawaitable(answer) else answer
 
 

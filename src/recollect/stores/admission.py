@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable
 from datetime import timedelta
 
@@ -14,6 +15,8 @@ from recollect.values import MemoryItem, plain_json
 
 # More than a space can hold, and small enough for every database's idea of a number.
 _MOST_RESULTS = 1 << 31
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 # Longer than any lease or task can be meant to live, and short enough that no date overflows.
 _LONGEST = timedelta(days=36_525)
@@ -63,7 +66,7 @@ def check_text(texts: Iterable[str | None]) -> None:
     """Refuse half a character: it could be written nowhere but in this process's memory."""
     try:
         for text in texts:
-            if text is not None:
+            if text is not None and not text.isascii():  # which is known without looking
                 text.encode()
     except UnicodeEncodeError as error:
         raise BadInput(
@@ -112,6 +115,8 @@ def _append(append: Append) -> Append:
 def _check_save(save: Save) -> None:
     _check_name("task", save.task)
     check_text((save.state,))
+    if save.sha256 is not None and not _SHA256.fullmatch(save.sha256):
+        raise BadInput(f"a state's sha256 is 64 hex digits, not {save.sha256!r:.80}; leave it out to have it made")
     if save.ttl is not None:
         check_ttl(save.ttl)
     if save.keep < 1:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.ops import Entry, Model, StepStatus, TaskStatus, Touch, Write
+from recollect.stores.tails import Reach, Tail
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
 
@@ -175,6 +176,12 @@ class Log(Store, Protocol):
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
         """The newest entries, newest last."""
 
+    async def tails(self, space: Space, reach: Reach) -> list[Tail]:
+        """What `recent` says of a log and of the newest other ones of its owner, all at one moment.
+
+        The log itself comes first, also when it holds nothing; then the others as `logs` lists them, newest last.
+        """
+
     async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
         """Entries with a `seq` above `after`, oldest first; with `hidden`, also expired ones that are still there."""
 
@@ -190,7 +197,12 @@ class Log(Store, Protocol):
 
 @runtime_checkable
 class Tasks(Store, Protocol):
-    """Checkpoints by version, leases with fences, and a journal of steps."""
+    """Checkpoints by version, leases with fences, and a journal of steps.
+
+    A task that has expired is hidden from those who read, unless they ask for what is `hidden`, and from nobody who
+    writes: a claim, a save or a renewal goes on with it, and it is seen again. What expired is dropped by `DropTask`
+    alone, since a clock that merely runs fast must not cost anybody their work.
+    """
 
     async def claim(
         self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
@@ -206,19 +218,32 @@ class Tasks(Store, Protocol):
     async def release(self, lease: Lease) -> None:
         """Give the lease back; nothing happens when it is no longer held."""
 
-    async def task(self, space: Space, task: str) -> Task | None:
+    async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
         """The task, unless it does not exist or has expired."""
 
     async def tasks(
         self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
     ) -> list[Task]:
-        """Tasks by id, those after `after`."""
+        """Tasks by id, those after `after`; none that have expired."""
 
-    async def checkpoint(self, space: Space, task: str, *, version: int | None = None) -> Checkpoint | None:
+    async def expired(
+        self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
+    ) -> list[Task]:
+        """Hidden tasks whose time was up at `before`, in that order, then by id; those after `after`.
+
+        None that somebody holds. `DropTask` with `expired_by` looks again when it drops one.
+        """
+
+    async def task_spaces(self, tenant: str) -> list[Space]:
+        """The spaces of a tenant that hold tasks, expired ones included."""
+
+    async def checkpoint(
+        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
+    ) -> Checkpoint | None:
         """A version of the state, or the newest; None when there is none. Never raises for damage: see `intact`."""
 
-    async def checkpoints(self, space: Space, task: str) -> list[Checkpoint]:
+    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
         """The versions still kept, newest first."""
 
-    async def steps(self, space: Space, task: str) -> list[Step]:
+    async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
         """The journal: each step's newest note, in the order the steps were first noted."""

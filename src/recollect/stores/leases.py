@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from recollect.clock import aware
 from recollect.errors import Conflict, FencedOut, LeaseHeld, NotFound
 from recollect.stores.base import Lease, Task
-from recollect.stores.ops import Journal, Save, SetStatus
+from recollect.stores.ops import DropTask, Journal, Save, SetStatus
 from recollect.values import Space
 
 
@@ -30,7 +31,23 @@ def leased(task: Task, now: datetime) -> bool:
 
 
 def expired(task: Task, now: datetime) -> bool:
+    """Whether a task is hidden. It is there for whoever goes on with it: a clock that runs fast must cost nothing."""
     return task.expires_at is not None and task.expires_at <= now and not leased(task, now)
+
+
+def expired_by(task: Task, moment: datetime, now: datetime) -> bool:
+    """Whether a task's time was up at an earlier moment, and nothing has happened to it since."""
+    return expired(task, now) and task.expires_at is not None and task.expires_at <= moment
+
+
+def check_drop(task: Task | None, drop: DropTask, now: datetime) -> None:
+    """Refuse to drop for its age what is not that old, or what somebody works on."""
+    if drop.expired_by is None:
+        return
+    if task is None:
+        raise Conflict(f"task {drop.task!r} is gone already; there is nothing left to drop")
+    if not expired_by(task, aware(drop.expired_by), now):
+        raise Conflict(f"task {drop.task!r} has not expired, or not for long enough; leave it")
 
 
 def claimed(task: Task | None, claim: Claim, fence: int, now: datetime) -> Task:
@@ -75,10 +92,17 @@ def saved(task: Task | None, save: Save, now: datetime) -> Task:
         )
     seen = task.version if task is not None else 0
     if save.expect is not None and save.expect != seen:
-        raise Conflict(f"task {save.task!r} is at version {seen}, not {save.expect}; restore it again")
+        raise Conflict(f"task {save.task!r} is at version {seen}, not {save.expect}; {_way_out(task, now)}")
     task = task or _new(save.task, now)
     ttl = save.ttl if save.ttl is not None else task.ttl
-    return _alive(replace(task, version=seen + 1, status=save.status or task.status, ttl=ttl), now)
+    return replace(
+        task,
+        version=seen + 1,
+        status=save.status or task.status,
+        ttl=ttl,
+        updated_at=now,
+        expires_at=_end(ttl, now),
+    )
 
 
 def noted(task: Task | None, write: Journal | SetStatus, now: datetime) -> Task:
@@ -88,7 +112,7 @@ def noted(task: Task | None, write: Journal | SetStatus, now: datetime) -> Task:
     elif task is None:
         raise NotFound(f"there is no task {write.task!r}; `tasks` lists those there are")
     status = write.status if isinstance(write, SetStatus) else task.status
-    return _alive(replace(task, status=status), now)
+    return _alive(task if status == task.status else replace(task, status=status), now)
 
 
 def lease_of(space: Space, task: Task) -> Lease:
@@ -127,7 +151,22 @@ def _new(name: str, now: datetime) -> Task:
 
 def _alive(task: Task, now: datetime) -> Task:
     """Every sign of life puts a task's end off again."""
-    return replace(task, updated_at=now, expires_at=None if task.ttl is None else now + task.ttl)
+    if task.updated_at == now:  # several writes in one batch are one sign of life
+        return task
+    return replace(task, updated_at=now, expires_at=_end(task.ttl, now))
+
+
+def _end(ttl: timedelta | None, now: datetime) -> datetime | None:
+    return None if ttl is None else now + ttl
+
+
+def _way_out(task: Task | None, now: datetime) -> str:
+    if task is None or not expired(task, now):
+        return "restore it again"
+    return (
+        f"it expired on {task.expires_at:%Y-%m-%d at %H:%M} UTC and is kept for a while: go on from version "
+        f"{task.version}, or delete it to begin anew"
+    )
 
 
 def _until(task: Task) -> str:

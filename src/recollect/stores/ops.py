@@ -124,6 +124,8 @@ class Drop:
 class Save:
     """Keep a task's state as its next version. `state` is JSON text; its sha256 is stored beside it.
 
+    `sha256` is that in hex, of whoever knows it already.
+
     `expect` is the version seen, `fence` the lease's; either being stale refuses the whole batch.
     Without a fence the write is refused while somebody holds the lease.
     """
@@ -131,6 +133,7 @@ class Save:
     space: Space
     task: str
     state: str
+    sha256: str | None = None
     schema: int = 1
     expect: int | None = None
     fence: int | None = None
@@ -167,10 +170,15 @@ class SetStatus:
 
 @dataclass(frozen=True, slots=True)
 class DropTask:
-    """Drop a task with its checkpoints and journal."""
+    """Drop a task with its checkpoints and journal.
+
+    With `expired_by` only one whose time was up at that moment and that nobody holds; any other, or none, is a
+    `Conflict`.
+    """
 
     space: Space
     task: str
+    expired_by: datetime | None = None
 
 
 Write = Put | Delete | Touch | Embed | Append | Clear | Drop | Save | Journal | SetStatus | DropTask

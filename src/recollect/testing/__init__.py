@@ -13,6 +13,7 @@ import pytest
 
 pytest.register_assert_rewrite(
     "recollect.testing.durable",
+    "recollect.testing.expiry",
     "recollect.testing.filters",
     "recollect.testing.gathering",
     "recollect.testing.items",
@@ -25,17 +26,22 @@ pytest.register_assert_rewrite(
 # Imported only now, so that their assertions explain themselves when they fail.
 from recollect.testing.clock import ManualClock  # noqa: E402
 from recollect.testing.durable import DurableContract  # noqa: E402
+from recollect.testing.expiry import ExpiryContract  # noqa: E402
 from recollect.testing.filters import FiltersContract  # noqa: E402
 from recollect.testing.gathering import GatheringContract  # noqa: E402
 from recollect.testing.items import ItemsContract  # noqa: E402
 from recollect.testing.log import LogContract  # noqa: E402
 from recollect.testing.models import ModelsContract  # noqa: E402
 from recollect.testing.search import SearchContract  # noqa: E402
-from recollect.testing.tasks import TasksContract  # noqa: E402
+from recollect.testing.tasks import WorkContract  # noqa: E402
 
 
 class RecordsContract(ItemsContract, FiltersContract, SearchContract, GatheringContract, ModelsContract):
     """Everything that `Records` promises."""
+
+
+class TasksContract(WorkContract, ExpiryContract):
+    """Everything that `Tasks` promises."""
 
 
 __all__ = ["DurableContract", "LogContract", "ManualClock", "RecordsContract", "TasksContract"]

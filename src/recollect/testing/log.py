@@ -10,6 +10,7 @@ import pytest
 from recollect.errors import BadInput, BadQuery
 from recollect.stores.base import Log
 from recollect.stores.ops import Clear, Drop
+from recollect.stores.tails import Reach
 from recollect.testing.clock import ManualClock
 from recollect.testing.samples import ADA, ADA_ELSEWHERE, BOB, LOG, SECOND, START, append, ids
 
@@ -42,6 +43,72 @@ class LogContract:
         assert await store.recent(LOG, kinds=["c"]) == []
         with pytest.raises(BadQuery):
             await store.recent(LOG, limit=-1)
+
+    async def test_tails_are_what_recent_says_of_a_log_and_of_the_newest_others(self, store: Log) -> None:
+        sessions = [replace(ADA, session=name).space("conversation") for name in ("c", "a", "b", "d")]
+        for later, space in enumerate(sessions):
+            await store.write(*(append(f"e{n}", space=space, kind="ab"[n % 2]) for n in range(3)))
+            await store.write(append("last", space=space, at=START + later * SECOND, metadata={"n": later}))
+        here = sessions[1]
+        tails = await store.tails(here, Reach(own=3, others=2, of_each=2))
+        assert [tail.space for tail in tails] == [here, sessions[2], sessions[3]]
+        assert [list(tail) for tail in tails] == [
+            await store.recent(here, limit=3),
+            await store.recent(sessions[2], limit=2),
+            await store.recent(sessions[3], limit=2),
+        ]
+        for tail in tails:
+            assert list(tail.texts) == [entry.content for entry in tail]
+            assert list(tail.kinds) == [entry.kind for entry in tail]
+        everything = await store.tails(here, Reach(own=99, others=99, of_each=99))
+        assert [tail.space for tail in everything] == [here, sessions[0], sessions[2], sessions[3]]
+        assert [ids(tail) for tail in everything] == [["e0", "e1", "e2", "last"]] * 4
+
+    async def test_of_tails_the_log_itself_comes_first_even_when_it_is_old_empty_or_unknown(self, store: Log) -> None:
+        old, new, newer = (replace(ADA, session=name).space("conversation") for name in ("old", "new", "newer"))
+        for later, space in enumerate((old, new, newer)):
+            await store.write(append("a", space=space, at=START + later * SECOND))
+        assert [tail.space for tail in await store.tails(old, Reach(1, 1, 1))] == [old, newer]
+        assert [tail.space for tail in await store.tails(newer, Reach(1, 1, 1))] == [newer, new]
+        await store.write(Clear(old))
+        for space in (old, LOG):
+            first, *others = await store.tails(space, Reach(5, 5, 5))
+            assert (first.space, list(first)) == (space, [])
+            assert [tail.space for tail in others] == [new, newer]
+        nobody = replace(LOG, user="nobody")
+        assert [(tail.space, list(tail)) for tail in await store.tails(nobody, Reach(5, 5, 5))] == [(nobody, [])]
+
+    async def test_tails_reach_no_further_than_asked(self, store: Log) -> None:
+        other = replace(ADA, session="s").space("conversation")
+        await store.write(*(append(f"e{n}", space=space) for space in (LOG, other) for n in range(3)))
+        assert [ids(tail) for tail in await store.tails(LOG, Reach(2, 0, 2))] == [["e1", "e2"]]
+        assert [ids(tail) for tail in await store.tails(LOG, Reach(0, 1, 1))] == [[], ["e2"]]
+        assert [ids(tail) for tail in await store.tails(LOG, Reach(1, 1, 0))] == [["e2"], []]
+        for reach in (Reach(-1, 1, 1), Reach(1, -1, 1), Reach(1, 1, -1)):
+            with pytest.raises(BadQuery):
+                await store.tails(LOG, reach)
+
+    async def test_tails_hide_what_has_expired(self, store: Log, clock: ManualClock) -> None:
+        brief, other = (replace(ADA, session=name).space("conversation") for name in ("brief", "other"))
+        for space in (LOG, other):
+            await store.write(append("stays", space=space), append("goes", space=space, expires_at=clock.now + SECOND))
+        await store.write(append("goes", space=brief, at=START + SECOND, expires_at=clock.now + SECOND))
+        assert [ids(tail) for tail in await store.tails(LOG, Reach(1, 1, 1))] == [["goes"], ["goes"]]
+        clock.forward(SECOND)
+        tails = await store.tails(LOG, Reach(1, 1, 1))
+        assert [(tail.space, ids(tail)) for tail in tails] == [(LOG, ["stays"]), (other, ["stays"])]
+
+    async def test_tails_are_of_one_owner_and_tier(self, store: Log) -> None:
+        mine = replace(ADA, session="s").space("conversation")
+        strangers = [
+            replace(BOB, session="s").space("conversation"),
+            replace(ADA_ELSEWHERE, session="s").space("conversation"),
+            replace(ADA, session="s", agent="other").space("conversation"),
+            replace(ADA, session="s").space("episodic"),
+        ]
+        for space in (LOG, mine, *strangers):
+            await store.write(append("a", space=space))
+        assert [tail.space for tail in await store.tails(LOG, Reach(9, 9, 9))] == [LOG, mine]
 
     async def test_reading_goes_on_after_the_last_entry_seen(self, store: Log) -> None:
         await store.write(*(append(f"e{n}") for n in range(7)))

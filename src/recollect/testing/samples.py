@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from recollect.stores.base import Vector
+from recollect.stores.base import Task, Vector
 from recollect.stores.evidence import Found
-from recollect.stores.ops import Append, Entry, Model, Put
+from recollect.stores.ops import Append, Entry, Journal, Model, Put, Save
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Scope, Turn
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
 
 MODEL = Model("sample", 4, "5a3c")
 OTHER_MODEL = Model("another", 3, "77e1")
@@ -63,5 +64,18 @@ def append(id: str, cap: int | None = None, **fields: Any) -> Append:
     return Append(space=space, entry=Entry(id=id, **fields), cap=cap)
 
 
-def ids(found: Sequence[MemoryItem | Entry | Found]) -> list[str]:
+def save(state: str = "{}", **fields: Any) -> Save:
+    fields.setdefault("space", TASKS)
+    fields.setdefault("task", "t")
+    return Save(state=state, **fields)
+
+
+def note(step: str, fence: int, status: Any = "started", **fields: Any) -> Journal:
+    fields.setdefault("space", TASKS)
+    fields.setdefault("task", "t")
+    fields.setdefault("attempts", 1)
+    return Journal(step=step, status=status, fence=fence, idempotency_key=f"key of {step}", **fields)
+
+
+def ids(found: Sequence[MemoryItem | Entry | Task | Found]) -> list[str]:
     return [one.brief.id if isinstance(one, Found) else one.id for one in found]

@@ -5,34 +5,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from recollect.errors import BadInput, Conflict, FencedOut, LeaseHeld, NotFound
 from recollect.stores.base import Lease, Tasks
-from recollect.stores.ops import DropTask, Journal, Save, SetStatus
+from recollect.stores.ops import DropTask, SetStatus
 from recollect.testing.clock import ManualClock
-from recollect.testing.samples import ADA, ADA_ELSEWHERE, SECOND, TASKS
+from recollect.testing.samples import ADA, ADA_ELSEWHERE, MINUTE, SECOND, TASKS, note, save
 
-MINUTE = timedelta(minutes=1)
 YEARS = timedelta(days=3653)
 
 
-def save(state: str = "{}", **fields: Any) -> Save:
-    fields.setdefault("space", TASKS)
-    fields.setdefault("task", "t")
-    return Save(state=state, **fields)
-
-
-def note(step: str, fence: int, status: Any = "started", **fields: Any) -> Journal:
-    fields.setdefault("attempts", 1)
-    return Journal(
-        space=TASKS, task="t", step=step, status=status, fence=fence, idempotency_key=f"key of {step}", **fields
-    )
-
-
-class TasksContract:
+class WorkContract:
     """Checkpoints, leases, journal."""
 
     pytestmark = pytest.mark.asyncio
@@ -281,53 +266,6 @@ class TasksContract:
             assert task is not None
             seen.append(task.plan_hash)
         assert seen == ["p1", "p1", "p2"]
-
-    async def test_an_expired_task_is_gone(self, store: Tasks, clock: ManualClock) -> None:
-        await store.write(save("[1]", ttl=MINUTE), save("[2]"))
-        task = await store.task(TASKS, "t")
-        assert task is not None
-        assert task.expires_at == clock.now + MINUTE
-        clock.forward(MINUTE)
-        assert await store.task(TASKS, "t") is None
-        assert await store.tasks(TASKS) == []
-        assert await store.checkpoint(TASKS, "t") is None
-        assert await store.checkpoints(TASKS, "t") == []
-        assert await store.steps(TASKS, "t") == []
-
-    async def test_work_on_an_expired_task_starts_afresh(self, store: Tasks, clock: ManualClock) -> None:
-        old = await store.claim(TASKS, "t", "w1", SECOND, plan_hash="p")
-        await store.write(save("[1]", ttl=MINUTE, fence=old.fence, status="failed"), note("a", old.fence))
-        clock.forward(2 * MINUTE)
-        with pytest.raises(FencedOut):
-            await store.renew(old, MINUTE)
-        await store.write(save("[new]", expect=0))
-        clock.back(2 * MINUTE)  # even so the old rows are not there to be found again
-        task = await store.task(TASKS, "t")
-        assert task is not None
-        assert (task.version, task.status, task.plan_hash, task.ttl) == (1, "ready", None, None)
-        assert [one.state for one in await store.checkpoints(TASKS, "t")] == ["[new]"]
-        assert await store.steps(TASKS, "t") == []
-
-    async def test_a_leased_task_never_expires(self, store: Tasks, clock: ManualClock) -> None:
-        lease = await store.claim(TASKS, "t", "w1", 10 * MINUTE)
-        await store.write(save("[1]", ttl=MINUTE, fence=lease.fence))
-        clock.forward(5 * MINUTE)
-        assert await store.task(TASKS, "t") is not None
-        assert len(await store.tasks(TASKS)) == 1
-        await store.write(save("[2]", fence=lease.fence, expect=1))
-
-    async def test_every_sign_of_life_puts_the_end_of_a_task_off(self, store: Tasks, clock: ManualClock) -> None:
-        await store.write(save("[1]", ttl=MINUTE))
-        clock.forward(MINUTE - SECOND)
-        lease = await store.claim(TASKS, "t", "w1", SECOND)
-        clock.forward(MINUTE - SECOND)
-        lease = await store.renew(lease, SECOND)
-        clock.forward(MINUTE - SECOND)
-        await store.write(save("[2]", fence=lease.fence))
-        clock.forward(MINUTE - SECOND)
-        assert await store.task(TASKS, "t") is not None
-        clock.forward(SECOND)
-        assert await store.task(TASKS, "t") is None
 
     async def test_tasks_are_listed_by_id_and_status(self, store: Tasks) -> None:
         for n in range(7):

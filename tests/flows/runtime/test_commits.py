@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from recollect import AgentMemory, ResumableAgent, step
 from recollect.stores.sqlite.writer import Writer
+from recollect.testing import ManualClock
 from tests.embedders import HashEmbedder
 from tests.flows.runtime.working import Waits
 
@@ -54,3 +56,14 @@ async def test_a_failed_attempt_takes_two(tmp_path: Path, commits: list[bool]):
         commits.clear()
         await ResumableAgent(memory, pace=Waits().pace).run("t", [flaky])
         assert len(commits) == 1 + 3 + 2 * 2  # the failure, and the next intent
+
+
+async def test_a_checkpoint_takes_one_commit_also_when_the_task_has_expired(tmp_path: Path, commits: list[bool]):
+    # Mutant: the version is looked for among what is seen (each try is then refused, and costs a commit).
+    clock = ManualClock()
+    async with AgentMemory.open(tmp_path / "agent.db", embedder=HashEmbedder(), clock=clock) as memory:
+        await memory.checkpoints.checkpoint("t", {"n": 1})
+        clock.forward(timedelta(hours=2))
+        commits.clear()
+        assert await memory.checkpoints.checkpoint("t", {"n": 2}) == 2
+        assert commits == [True]

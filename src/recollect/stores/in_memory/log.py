@@ -10,6 +10,7 @@ from types import MappingProxyType
 from recollect.clock import aware
 from recollect.stores.in_memory.undo import Undo
 from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
+from recollect.stores.tails import Reach, Tail
 from recollect.values import NOTHING, Space
 
 
@@ -42,6 +43,16 @@ class Entries:
     def recent(self, space: Space, limit: int, kinds: Sequence[str], now: datetime) -> list[Entry]:
         found = [entry for entry in self._of(space) if _live(entry, now) and (not kinds or entry.kind in kinds)]
         return found[-limit:] if limit else []
+
+    def tails(self, space: Space, reach: Reach, now: datetime) -> list[Tail]:
+        others = [one for one in self.logs(space, now) if one != space]
+        return [
+            Tail.of(space, self.recent(space, reach.own, (), now)),
+            *(
+                Tail.of(one, self.recent(one, reach.of_each, (), now))
+                for one in others[max(len(others) - reach.others, 0) :]
+            ),
+        ]
 
     def read(self, space: Space, after: int, limit: int, now: datetime | None) -> list[Entry]:
         return [entry for entry in self._of(space) if entry.seq > after and _live(entry, now)][:limit]

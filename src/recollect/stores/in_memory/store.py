@@ -36,6 +36,7 @@ from recollect.stores.ops import (
     Touch,
     Write,
 )
+from recollect.stores.tails import Reach, Tail
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
@@ -140,6 +141,9 @@ class InMemoryStore:
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
         return self._entries.recent(space, count_of(limit), kinds, self._now())
 
+    async def tails(self, space: Space, reach: Reach) -> list[Tail]:
+        return self._entries.tails(space, reach.checked(), self._now())
+
     async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
         return self._entries.read(space, after, count_of(limit), None if hidden else self._now())
 
@@ -167,23 +171,33 @@ class InMemoryStore:
         with self._batch() as undo:
             self._tasks.release(lease, self._now(), undo)
 
-    async def task(self, space: Space, task: str) -> Task | None:
-        return self._tasks.task((space, task), self._now())
+    async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
+        return self._tasks.task((space, task), self._seen_from(hidden))
 
     async def tasks(
         self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
     ) -> list[Task]:
         return self._tasks.listed(space, status, count_of(limit), after, self._now())
 
-    async def checkpoint(self, space: Space, task: str, *, version: int | None = None) -> Checkpoint | None:
-        kept = self._tasks.checkpoints((space, task), self._now())
+    async def expired(
+        self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
+    ) -> list[Task]:
+        return self._tasks.expired(space, aware(before), count_of(limit), after, self._now())
+
+    async def task_spaces(self, tenant: str) -> list[Space]:
+        return self._tasks.spaces(tenant)
+
+    async def checkpoint(
+        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
+    ) -> Checkpoint | None:
+        kept = self._tasks.checkpoints((space, task), self._seen_from(hidden))
         return next((one for one in kept if version in (None, one.version)), None)
 
-    async def checkpoints(self, space: Space, task: str) -> list[Checkpoint]:
-        return self._tasks.checkpoints((space, task), self._now())
+    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
+        return self._tasks.checkpoints((space, task), self._seen_from(hidden))
 
-    async def steps(self, space: Space, task: str) -> list[Step]:
-        return self._tasks.steps((space, task), self._now())
+    async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
+        return self._tasks.steps((space, task), self._seen_from(hidden))
 
     @property
     def _items(self) -> Items:
@@ -199,6 +213,10 @@ class InMemoryStore:
     def _tasks(self) -> TaskTable:
         self._check_open()
         return self._held_tasks
+
+    def _seen_from(self, hidden: bool) -> datetime | None:
+        """The moment by which what has expired is hidden; None hides nothing."""
+        return None if hidden else self._now()
 
     def _now(self) -> datetime:
         self._check_open()

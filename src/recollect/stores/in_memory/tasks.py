@@ -25,11 +25,11 @@ class TaskTable:
 
     def apply(self, write: TaskWrite, now: datetime, undo: Undo) -> None:
         name = (write.space, write.task)
-        if isinstance(write, DropTask):
-            self._drop(name, undo)
-            return
-        held = self._current(name, now, undo)
+        held = self._tasks.get(name)
         match write:
+            case DropTask():
+                leases.check_drop(held, write, now)
+                self._drop(name, undo)
             case Save():
                 task = leases.saved(held, write, now)
                 undo.set(self._tasks, name, task)
@@ -42,7 +42,7 @@ class TaskTable:
 
     def claim(self, wish: Claim, now: datetime, undo: Undo) -> Lease:
         name = (wish.space, wish.task)
-        held = self._current(name, now, undo)
+        held = self._tasks.get(name)
         # One sequence for the whole space: a fence is never given twice, not even after its task was dropped.
         fence = self._fences.get(wish.space, 0) + 1
         task = leases.claimed(held, wish, fence, now)
@@ -52,19 +52,20 @@ class TaskTable:
 
     def renew(self, lease: Lease, ttl: timedelta, now: datetime, undo: Undo) -> Lease:
         name = (lease.space, lease.task)
-        task = leases.renewed(self._current(name, now, undo), lease, ttl, now)
+        task = leases.renewed(self._tasks.get(name), lease, ttl, now)
         undo.set(self._tasks, name, task)
         return leases.lease_of(lease.space, task)
 
     def release(self, lease: Lease, now: datetime, undo: Undo) -> None:
         name = (lease.space, lease.task)
-        task = leases.released(self._current(name, now, undo), lease, now)
+        task = leases.released(self._tasks.get(name), lease, now)
         if task is not None:
             undo.set(self._tasks, name, task)
 
-    def task(self, name: Name, now: datetime) -> Task | None:
+    def task(self, name: Name, now: datetime | None) -> Task | None:
+        """The task; without a moment, however long ago it expired."""
         task = self._tasks.get(name)
-        return None if task is None or leases.expired(task, now) else task
+        return None if task is None or (now is not None and leases.expired(task, now)) else task
 
     def listed(
         self, space: Space, status: TaskStatus | None, limit: int, after: str | None, now: datetime
@@ -76,21 +77,24 @@ class TaskTable:
         ]
         return sorted(found, key=lambda task: task.id)[:limit]
 
-    def checkpoints(self, name: Name, now: datetime) -> list[Checkpoint]:
+    def expired(self, space: Space, before: datetime, limit: int, after: Task | None, now: datetime) -> list[Task]:
+        found = [
+            task
+            for (owner, _), task in self._tasks.items()
+            if owner == space and leases.expired_by(task, before, now) and (after is None or _end(task) > _end(after))
+        ]
+        return sorted(found, key=_end)[:limit]
+
+    def spaces(self, tenant: str) -> list[Space]:
+        return sorted({space for space, _ in self._tasks if space.tenant == tenant}, key=str)
+
+    def checkpoints(self, name: Name, now: datetime | None) -> list[Checkpoint]:
         if self.task(name, now) is None:
             return []
         return list(reversed(self._versions.get(name, ())))
 
-    def steps(self, name: Name, now: datetime) -> list[Step]:
+    def steps(self, name: Name, now: datetime | None) -> list[Step]:
         return [] if self.task(name, now) is None else list(self._steps.get(name, ()))
-
-    def _current(self, name: Name, now: datetime, undo: Undo) -> Task | None:
-        """The task to change. What has expired is dropped here: nobody may build on it, nor find it again."""
-        task = self._tasks.get(name)
-        if task is not None and leases.expired(task, now):
-            self._drop(name, undo)
-            return None
-        return task
 
     def _save(self, name: Name, task: Task, save: Save, undo: Undo) -> None:
         new = Checkpoint(task.version, task.fence, save.schema, save.state, task.updated_at, intact=True)
@@ -117,3 +121,8 @@ class TaskTable:
         undo.drop(self._tasks, name)
         undo.drop(self._versions, name)
         undo.drop(self._steps, name)
+
+
+def _end(task: Task) -> tuple[datetime, str]:
+    assert task.expires_at is not None
+    return task.expires_at, task.id

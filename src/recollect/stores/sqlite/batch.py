@@ -21,6 +21,7 @@ from recollect.stores.ops import (
 )
 from recollect.stores.sqlite import logs, tasks
 from recollect.stores.sqlite.accesses import Counted
+from recollect.stores.sqlite.advance import advanced
 from recollect.stores.sqlite.records import RecordWriter
 from recollect.values import Space
 
@@ -31,7 +32,8 @@ def apply(connection: apsw.Connection, writes: Sequence[Write], now: datetime) -
     for name, group in groupby(writes, _task_of):
         if name is not None:
             together = [write for write in group if isinstance(write, TaskWrite)]
-            tasks.apply(connection, records.space(together[0].space), together, now)
+            if not advanced(connection, together, now):
+                tasks.apply(connection, records.space(together[0].space), together, now)
             continue
         for write in group:
             _apply(connection, records, write, now)

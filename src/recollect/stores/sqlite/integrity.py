@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import apsw
+
+from recollect.stores.sqlite import states
 
 _MISCOUNTED = """
     select s.tenant, s.tier, s.user, s.agent, s.session, s.items, s.words, count(r.place), coalesce(sum(r.length), 0)
@@ -44,7 +44,7 @@ def _of_rows(connection: apsw.Connection) -> list[str]:
         found.append(f"{stray} vectors belong to no item")
     found.extend(
         f"version {version} of task {task!r} does not fit its checksum"
-        for task, version, state, digest in connection.execute(_CHECKPOINTS)
-        if hashlib.sha256(state).digest() != digest
+        for task, version, stored, checksum in connection.execute(_CHECKPOINTS)
+        if not states.read(stored, checksum)[1]
     )
     return found

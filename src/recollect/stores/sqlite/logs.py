@@ -13,6 +13,7 @@ from recollect.clock import from_micros, to_micros
 from recollect.errors import BadInput
 from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
 from recollect.stores.sqlite.rows import SEQ_BITS, dumped, loaded, micros, moment, place_of, places_of, space_id
+from recollect.stores.tails import Reach, Tail
 from recollect.values import Space
 
 # Before any moment that can be written.
@@ -74,9 +75,9 @@ _TRIM = """
 
 # Entries of a space lie together in the order they came, so its last one is a single step back from its end.
 _LOGS = """
-    select tenant, tier, user, agent, session
+    select id, tenant, tier, user, agent, session
     from (
-        select tenant, tier, user, agent, session, (
+        select id, tenant, tier, user, agent, session, (
             select at
             from entries
             where place between spaces.id << ?5 and ((spaces.id + 1) << ?5) - 1
@@ -88,8 +89,10 @@ _LOGS = """
         where tenant = ?1 and tier = ?2 and user = ?3 and agent = ?4
     )
     where last is not null
-    order by last, session
+    order by last desc, session desc
+    limit ?7
 """
+_ALL = -1
 
 _OWNERS = """
     select distinct tenant, tier, user, agent
@@ -139,6 +142,18 @@ def recent(connection: apsw.Connection, space: Space, limit: int, kinds: Sequenc
     return [_entry(row) for row in reversed(rows)]
 
 
+def tails(connection: apsw.Connection, space: Space, reach: Reach, now: datetime) -> list[Tail]:
+    """The end of a log, and those of its owner's newest others."""
+    moment = to_micros(now)
+    # One more than are wanted: the log itself is among them, more often than not.
+    listed = _newest_logs(connection, space, moment, reach.others + 1)
+    others = [one for one in listed if one[1] != space][: reach.others]
+    return [
+        _tail(connection, (space_id(connection, space), space), moment, reach.own),
+        *(_tail(connection, one, moment, reach.of_each) for one in reversed(others)),
+    ]
+
+
 def read(connection: apsw.Connection, space: Space, after: int, limit: int, now: datetime | None) -> list[Entry]:
     """What is above a `seq` and lives at a moment; without a moment, all that is there."""
     number = space_id(connection, space)
@@ -152,12 +167,25 @@ def read(connection: apsw.Connection, space: Space, after: int, limit: int, now:
 
 
 def logs(connection: apsw.Connection, owner: Space, now: datetime | None) -> list[Space]:
-    values = (owner.tenant, owner.tier, owner.user, owner.agent, SEQ_BITS, _moment(now))
-    return [Space(*row) for row in connection.execute(_LOGS, values)]
+    return [space for _, space in reversed(_newest_logs(connection, owner, _moment(now), _ALL))]
 
 
 def owners(connection: apsw.Connection, tenant: str) -> list[Space]:
     return [Space(*row) for row in connection.execute(_OWNERS, (tenant, SEQ_BITS))]
+
+
+def _newest_logs(connection: apsw.Connection, owner: Space, moment: int, most: int) -> list[tuple[int, Space]]:
+    """The numbers and names of logs, newest first."""
+    values = (owner.tenant, owner.tier, owner.user, owner.agent, SEQ_BITS, moment, most)
+    return [(number, Space(*names)) for number, *names in connection.execute(_LOGS, values)]
+
+
+def _tail(connection: apsw.Connection, log: tuple[int | None, Space], moment: int, limit: int) -> Tail:
+    number, space = log
+    if number is None:
+        return Tail.of(space, [])
+    rows: list[Any] = connection.execute(_LATEST, (*places_of(number), moment, limit)).fetchall()[::-1]
+    return Tail(space, [row[3] for row in rows], [row[2] for row in rows], lambda at: _entry(rows[at]))
 
 
 def _moment(now: datetime | None) -> int:

@@ -14,7 +14,7 @@ from recollect.stores.admission import mismatch
 from recollect.stores.ops import Delete, Embed, Model, Put, RecordWrite, Touch, Vectors
 from recollect.stores.sqlite import generations, words
 from recollect.stores.sqlite.accesses import Access
-from recollect.stores.sqlite.rows import PART_BITS, SEQ_BITS, item_values, micros, place_of
+from recollect.stores.sqlite.rows import PART_BITS, SEQ_BITS, item_values, micros, parts_of, place_of, space_id
 from recollect.stores.vectors import packed
 from recollect.stores.where import paths_of
 from recollect.values import Space
@@ -40,7 +40,6 @@ where place = ?
 _MINT_SPACE = """
 insert into spaces (tenant, tier, user, agent, session)
 values (?, ?, ?, ?, ?)
-on conflict do update set tenant = excluded.tenant
 returning id
 """
 
@@ -67,10 +66,13 @@ class RecordWriter:
 
     def space(self, space: Space) -> int:
         """The id of a space, given now if it has none."""
-        if space not in self._spaces:
-            parts = (space.tenant, space.tier, space.user, space.agent, space.session)
-            self._spaces[space] = self._connection.execute(_MINT_SPACE, parts).get
-        return self._spaces[space]
+        found = self._spaces.get(space)
+        if found is None:
+            found = space_id(self._connection, space)
+            if found is None:
+                found = int(self._connection.execute(_MINT_SPACE, parts_of(space)).get)
+            self._spaces[space] = found
+        return found
 
     def _put(self, put: Put) -> None:
         space = self.space(put.space)

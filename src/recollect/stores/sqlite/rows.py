@@ -131,6 +131,10 @@ def accessed(row: tuple[Any, ...], times: int, last: int) -> tuple[Any, ...]:
 def space_id(connection: apsw.Connection, space: Space) -> int | None:
     found: int | None = connection.execute(
         "select id from spaces where tenant = ? and tier = ? and user = ? and agent = ? and session = ?",
-        (space.tenant, space.tier, space.user, space.agent, space.session),
+        parts_of(space),
     ).get
     return found
+
+
+def parts_of(space: Space) -> tuple[str, str, str, str, str]:
+    return space.tenant, space.tier, space.user, space.agent, space.session

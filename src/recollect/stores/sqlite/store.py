@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -31,6 +31,7 @@ from recollect.stores.sqlite.migrations import migrate
 from recollect.stores.sqlite.readers import Readers
 from recollect.stores.sqlite.search import Search
 from recollect.stores.sqlite.writer import Writer
+from recollect.stores.tails import Reach, Tail
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
@@ -195,6 +196,10 @@ class SqliteStore:
         now = self._clock()
         return await self._readers.ask(lambda connection: logs.recent(connection, space, count_of(limit), kinds, now))
 
+    async def tails(self, space: Space, reach: Reach) -> list[Tail]:
+        reach, now = reach.checked(), self._clock()
+        return await self._readers.ask(lambda connection: logs.tails(connection, space, reach, now))
+
     async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
         now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: logs.read(connection, space, after, count_of(limit), now))
@@ -229,8 +234,8 @@ class SqliteStore:
         now = self._clock()
         await self._writer.submit(lambda connection: tasks.release(connection, lease, now), durable=True)
 
-    async def task(self, space: Space, task: str) -> Task | None:
-        now = self._clock()
+    async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
+        now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: tasks.task(connection, space, task, now))
 
     async def tasks(
@@ -240,16 +245,27 @@ class SqliteStore:
         now = self._clock()
         return await self._readers.ask(lambda connection: tasks.listed(connection, page, now))
 
-    async def checkpoint(self, space: Space, task: str, *, version: int | None = None) -> Checkpoint | None:
-        now = self._clock()
+    async def expired(
+        self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
+    ) -> list[Task]:
+        now, most = self._clock(), count_of(limit)
+        return await self._readers.ask(lambda connection: tasks.expired(connection, space, before, most, after, now))
+
+    async def task_spaces(self, tenant: str) -> list[Space]:
+        return await self._readers.ask(lambda connection: tasks.spaces(connection, tenant))
+
+    async def checkpoint(
+        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
+    ) -> Checkpoint | None:
+        now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: tasks.checkpoint(connection, space, task, version, now))
 
-    async def checkpoints(self, space: Space, task: str) -> list[Checkpoint]:
-        now = self._clock()
+    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
+        now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: tasks.checkpoints(connection, space, task, now))
 
-    async def steps(self, space: Space, task: str) -> list[Step]:
-        now = self._clock()
+    async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
+        now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: tasks.steps(connection, space, task, now))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,11 +14,13 @@ from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Lease, Step, Task
 from recollect.stores.leases import Claim
 from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskStatus, TaskWrite
+from recollect.stores.sqlite import states
 from recollect.stores.sqlite.records import RecordWriter
 from recollect.stores.sqlite.rows import micros, moment, space_id
 from recollect.values import Space
 
 _MICROSECOND = timedelta(microseconds=1)
+_BEFORE_ALL = -(1 << 63)
 
 _TASK = """
     select id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at
@@ -27,12 +28,9 @@ _TASK = """
     where space = ? and id = ?
 """
 
-_LIVE = """
-    (
-        expires_at is null or expires_at > ?1
-        or (owner is not null and renewed_at <= ?1 and renewed_at + lease_ttl > ?1)
-    )
-"""
+_LEASED = "owner is not null and renewed_at <= ?1 and renewed_at + lease_ttl > ?1"
+
+_LIVE = f"(expires_at is null or expires_at > ?1 or ({_LEASED}))"
 
 _LISTED = f"""
     select id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at
@@ -49,6 +47,21 @@ _LISTED_OF_STATUS = f"""
     order by id
     limit ?4
 """  # noqa: S608 - a constant clause
+
+# By the index of what expires, so that the many that are alive cost nothing.
+_EXPIRED = f"""
+    select id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at
+    from tasks indexed by tasks_expiry
+    where space = ?2 and expires_at <= ?3 and (expires_at, id) > (?4, ?5) and not ({_LEASED})
+    order by expires_at, id
+    limit ?6
+"""  # noqa: S608 - a constant clause
+
+_SPACES = """
+    select tenant, tier, user, agent, session
+    from spaces
+    where tenant = ? and exists (select 1 from tasks where space = spaces.id)
+"""
 
 _KEEP = """
     insert or replace into tasks (
@@ -67,6 +80,14 @@ _ALIVE = """
 _CHECKPOINT = """
     insert into checkpoints (space, task, version, fence, schema, state, sha256, at)
     values (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+# The oldest version makes room for the newest in its own row, unless there are more of them than are to be kept.
+_CHECKPOINT_OVER = """
+    update checkpoints
+    set version = ?3, fence = ?4, schema = ?5, state = ?6, sha256 = ?7, at = ?8
+    where space = ?1 and task = ?2 and version = ?9
+        and not exists (select 1 from checkpoints where space = ?1 and task = ?2 and version < ?9)
 """
 
 _VERSIONS = """
@@ -116,18 +137,19 @@ class Page:
 def apply(connection: apsw.Connection, space: int, writes: Sequence[TaskWrite], now: datetime) -> None:
     """Writes to one task, in their order. Its row is read once and written once: a step of an agent makes three."""
     name = writes[0].task
-    held = stored = _current(connection, space, name, now)
+    held = stored = _row(connection, space, name)
     for write in writes:
         match write:
             case DropTask():
+                leases.check_drop(held, write, now)
                 _drop(connection, space, name)
                 held = stored = None
             case Save():
                 held = leases.saved(held, write, now)
-                _save(connection, space, held, write)
+                keep_state(connection, (space, name, held.version, held.fence), write, to_micros(now))
             case Journal():
                 held = leases.noted(held, write, now)
-                _note(connection, space, write, now)
+                keep_note(connection, space, write, to_micros(now))
             case SetStatus():
                 held = leases.noted(held, write, now)
     if held is not None:
@@ -136,7 +158,7 @@ def apply(connection: apsw.Connection, space: int, writes: Sequence[TaskWrite], 
 
 def claim(connection: apsw.Connection, wish: Claim, now: datetime) -> Lease:
     space = RecordWriter(connection).space(wish.space)
-    held = _current(connection, space, wish.task, now)
+    held = _row(connection, space, wish.task)
     # One sequence for the whole space: a fence is never given twice, not even after its task was dropped.
     fence = connection.execute(
         "update spaces set next_seq = next_seq + 1 where id = ? returning next_seq", (space,)
@@ -148,22 +170,23 @@ def claim(connection: apsw.Connection, wish: Claim, now: datetime) -> Lease:
 
 def renew(connection: apsw.Connection, lease: Lease, ttl: timedelta, now: datetime) -> Lease:
     space = RecordWriter(connection).space(lease.space)
-    task = leases.renewed(_current(connection, space, lease.task, now), lease, ttl, now)
+    task = leases.renewed(_row(connection, space, lease.task), lease, ttl, now)
     _keep(connection, space, task)
     return leases.lease_of(lease.space, task)
 
 
 def release(connection: apsw.Connection, lease: Lease, now: datetime) -> None:
     space = RecordWriter(connection).space(lease.space)
-    task = leases.released(_current(connection, space, lease.task, now), lease, now)
+    task = leases.released(_row(connection, space, lease.task), lease, now)
     if task is not None:
         _keep(connection, space, task)
 
 
-def task(connection: apsw.Connection, space: Space, id: str, now: datetime) -> Task | None:
+def task(connection: apsw.Connection, space: Space, id: str, now: datetime | None) -> Task | None:
+    """The task; without a moment, however long ago it expired."""
     number = space_id(connection, space)
     found = None if number is None else _row(connection, number, id)
-    return None if found is None or leases.expired(found, now) else found
+    return None if found is None or (now is not None and leases.expired(found, now)) else found
 
 
 def listed(connection: apsw.Connection, page: Page, now: datetime) -> list[Task]:
@@ -175,8 +198,20 @@ def listed(connection: apsw.Connection, page: Page, now: datetime) -> list[Task]
     return [_task(row) for row in rows]
 
 
+def expired(
+    connection: apsw.Connection, space: Space, before: datetime, limit: int, after: Task | None, now: datetime
+) -> list[Task]:
+    last = (_BEFORE_ALL, "") if after is None else (micros(after.expires_at), after.id)
+    values = (to_micros(now), space_id(connection, space), min(to_micros(before), to_micros(now)), *last, limit)
+    return [_task(row) for row in connection.execute(_EXPIRED, values)]
+
+
+def spaces(connection: apsw.Connection, tenant: str) -> list[Space]:
+    return sorted((Space(*row) for row in connection.execute(_SPACES, (tenant,))), key=str)
+
+
 def checkpoint(
-    connection: apsw.Connection, space: Space, id: str, version: int | None, now: datetime
+    connection: apsw.Connection, space: Space, id: str, version: int | None, now: datetime | None
 ) -> Checkpoint | None:
     if task(connection, space, id, now) is None:
         return None
@@ -188,26 +223,17 @@ def checkpoint(
     return None if row is None else _checkpoint(row)
 
 
-def checkpoints(connection: apsw.Connection, space: Space, id: str, now: datetime) -> list[Checkpoint]:
+def checkpoints(connection: apsw.Connection, space: Space, id: str, now: datetime | None) -> list[Checkpoint]:
     if task(connection, space, id, now) is None:
         return []
     return [_checkpoint(row) for row in connection.execute(_VERSIONS, (space_id(connection, space), id, -1))]
 
 
-def steps(connection: apsw.Connection, space: Space, id: str, now: datetime) -> list[Step]:
+def steps(connection: apsw.Connection, space: Space, id: str, now: datetime | None) -> list[Step]:
     if task(connection, space, id, now) is None:
         return []
     rows = connection.execute(_STEPS, (space_id(connection, space), id))
     return [_step(row) for row in rows]
-
-
-def _current(connection: apsw.Connection, space: int, id: str, now: datetime) -> Task | None:
-    """The task to change. What has expired is dropped here: nobody may build on it, nor find it again."""
-    found = _row(connection, space, id)
-    if found is not None and leases.expired(found, now):
-        _drop(connection, space, id)
-        return None
-    return found
 
 
 def _row(connection: apsw.Connection, space: int, id: str) -> Task | None:
@@ -249,9 +275,9 @@ def _keep(connection: apsw.Connection, space: int, task: Task, stored: Task | No
             task.fence,
             task.owner,
             micros(task.renewed_at),
-            _length(task.lease_ttl),
+            length(task.lease_ttl),
             task.plan_hash,
-            _length(task.ttl),
+            length(task.ttl),
             micros(task.expires_at),
             to_micros(task.created_at),
             to_micros(task.updated_at),
@@ -259,18 +285,21 @@ def _keep(connection: apsw.Connection, space: int, task: Task, stored: Task | No
     )
 
 
-def _save(connection: apsw.Connection, space: int, task: Task, save: Save) -> None:
-    digest = hashlib.sha256(save.state.encode()).digest()
-    at = to_micros(task.updated_at)
-    values = (space, task.id, task.version, task.fence, save.schema, save.state, digest, at)
+def keep_state(connection: apsw.Connection, place: tuple[int, str, int, int], save: Save, at: int) -> None:
+    """The state of a place, which is space, task, version and fence."""
+    space, task, version, _ = place
+    checksum = states.digest(save.state) if save.sha256 is None else bytes.fromhex(save.sha256)
+    values = (*place, save.schema, states.kept(save.state), checksum, at)
+    oldest = version - save.keep
+    if oldest > 0:
+        connection.execute(_CHECKPOINT_OVER, (*values, oldest))
+        if connection.changes():
+            return
     connection.execute(_CHECKPOINT, values)
-    connection.execute(
-        "delete from checkpoints where space = ? and task = ? and version <= ?",
-        (space, task.id, task.version - save.keep),
-    )
+    connection.execute("delete from checkpoints where space = ? and task = ? and version <= ?", (space, task, oldest))
 
 
-def _note(connection: apsw.Connection, space: int, note: Journal, now: datetime) -> None:
+def keep_note(connection: apsw.Connection, space: int, note: Journal, at: int) -> None:
     connection.execute(
         _NOTE,
         (
@@ -284,7 +313,7 @@ def _note(connection: apsw.Connection, space: int, note: Journal, now: datetime)
             note.input_sha,
             note.result,
             note.error,
-            to_micros(now),
+            at,
         ),
     )
 
@@ -296,10 +325,9 @@ def _drop(connection: apsw.Connection, space: int, id: str) -> None:
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    version, fence, schema, state, digest, at = row
-    # Read as bytes: damage may have left some that are no text at all, and that is told, not raised.
-    intact = hashlib.sha256(state).digest() == digest
-    return Checkpoint(version, fence, schema, state.decode("utf-8", "replace"), from_micros(at), intact)
+    version, fence, schema, stored, checksum, at = row
+    state, intact = states.read(stored, checksum)
+    return Checkpoint(version, fence, schema, state, from_micros(at), intact)
 
 
 def _step(row: tuple[Any, ...]) -> Step:
@@ -320,5 +348,5 @@ def _duration(value: int | None) -> timedelta | None:
     return None if value is None else timedelta(microseconds=value)
 
 
-def _length(ttl: timedelta | None) -> int | None:
+def length(ttl: timedelta | None) -> int | None:
     return None if ttl is None else ttl // _MICROSECOND

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -22,14 +22,28 @@ Change = Callable[[apsw.Connection], object]
 _MOST_TOGETHER = 256
 
 
+Waiting = asyncio.Future[object]
+
+
 @dataclass(slots=True)
 class _Job:
     change: Change
     durable: bool
-    frees: bool = False
-    done: Future[object] = field(default_factory=Future)
+    frees: bool
+    done: Future[object] | Waiting
+    loop: asyncio.AbstractEventLoop | None = None
+    """Where somebody awaits it; None when it is left to itself."""
     result: object = None
     error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Tell whoever waits; one who has given up hears nothing, and what was queued has happened all the same."""
+        if self.done.done():
+            return
+        if self.error is not None:
+            self.done.set_exception(self.error)
+        else:
+            self.done.set_result(self.result)
 
 
 class Writer:
@@ -48,20 +62,18 @@ class Writer:
         self._thread.start()
 
     async def submit(self, change: Change, *, durable: bool, frees: bool = False) -> object:
-        # Shielded: once a change is queued it will happen, so a caller who gives up must not half-cancel it.
-        happening = asyncio.wrap_future(self.queue(change, durable=durable, frees=frees))
-        happening.add_done_callback(_looked_at)
-        return await asyncio.shield(happening)
+        # Once a change is queued it will happen: a caller who gives up calls off the waiting, not the change.
+        loop = asyncio.get_running_loop()
+        waiting: Waiting = loop.create_future()
+        self._queue(_Job(change, durable, frees, waiting, loop))
+        return await waiting
 
     def queue(self, change: Change, *, durable: bool, frees: bool = False) -> Future[object]:
         """Leave a change to be made; the future says when it was, or why not. One that `frees` only takes away."""
-        job = _Job(change, durable, frees)
-        job.done.set_running_or_notify_cancel()  # from here on nobody can call it off
-        with self._gate:
-            if self._closed:
-                raise StoreClosed(f"{self._path} was closed; open it again to write")
-            self._jobs.put(job)
-        return job.done
+        done: Future[object] = Future()
+        done.set_running_or_notify_cancel()  # from here on nobody can call it off
+        self._queue(_Job(change, durable, frees, done))
+        return done
 
     def close(self) -> None:
         """Finish what is queued, then let the file go."""
@@ -71,6 +83,12 @@ class Writer:
             self._closed = True
             self._jobs.put(None)
         self._thread.join()
+
+    def _queue(self, job: _Job) -> None:
+        with self._gate:
+            if self._closed:
+                raise StoreClosed(f"{self._path} was closed; open it again to write")
+            self._jobs.put(job)
 
     def _run(self) -> None:
         while (jobs := self._next()) is not None:
@@ -94,16 +112,16 @@ class Writer:
 
     def _commit(self, jobs: list[_Job], *, room_made: bool = False) -> None:
         failed = self._tried(jobs)
+        done: list[_Job] = []
         again: list[_Job] = []
         for job in jobs:
-            why = job.error or failed
-            if isinstance(why, StoreFull) and job.frees and not room_made:
+            job.error = job.error or failed
+            if isinstance(job.error, StoreFull) and job.frees and not room_made:
                 job.error = None
                 again.append(job)
-            elif why is not None:
-                job.done.set_exception(why)
             else:
-                job.done.set_result(job.result)
+                done.append(job)
+        _settle(done)
         if again:
             self._make_room()
             self._commit(again, room_made=True)
@@ -130,8 +148,11 @@ class Writer:
         self._set_synchronous(full=any(job.durable for job in jobs))
         begin_immediate(connection)
         try:
-            for job in jobs:
-                self._apply(job)
+            if len(jobs) == 1:  # nobody else's work to keep apart from
+                jobs[0].result = jobs[0].change(connection)
+            else:
+                for job in jobs:
+                    self._apply(job)
             connection.execute("commit")
         except BaseException:
             if connection.in_transaction:
@@ -158,7 +179,19 @@ class Writer:
             self._full = full
 
 
-def _looked_at(happening: asyncio.Future[object]) -> None:
-    """A refusal that nobody waits for any more is no reason for asyncio to complain."""
-    if not happening.cancelled():
-        happening.exception()
+def _settle(jobs: list[_Job]) -> None:
+    """Each loop is woken once, however many of its changes were committed together."""
+    awaited: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in jobs:
+        if job.loop is None:
+            job.settle()
+        else:
+            awaited.setdefault(job.loop, []).append(job)
+    for loop, its in awaited.items():
+        with suppress(RuntimeError):  # it has ended meanwhile, and nobody waits
+            loop.call_soon_threadsafe(_settle_each, its)
+
+
+def _settle_each(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.settle()

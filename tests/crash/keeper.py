@@ -1,0 +1,41 @@
+"""A loop of somebody's own, on tasks that others have too: it keeps states with the default ttl, by its own clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from pathlib import Path
+
+from recollect import AgentMemory
+from tests.crash import mutants
+from tests.crash.agents import opened
+from tests.crash.contender import TASK_IDS, WrongClock
+from tests.crash.ledger import note
+
+
+async def keep(memory: AgentMemory, me: str, notes: int, seconds: float) -> None:
+    """Checkpoint and look what is there, and now and then have the lifecycle look what may go."""
+    chance = random.Random(me)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        task = chance.choice(TASK_IDS)
+        version = await memory.checkpoints.checkpoint(task, {"by": me})
+        note(notes, "kept", me, task, version)
+        kept = [one.version for one in await memory.checkpoints.history(task)]
+        note(notes, "history", me, task, version, *kept)
+        if chance.random() < 0.2:
+            await memory.lifecycle.run_once()
+        await asyncio.sleep(chance.uniform(0, 0.01))
+
+
+async def main(path: Path, me: str, notes: int, seconds: float, leap: float) -> None:
+    async with opened(path, WrongClock(0, leap, seconds)) as memory:
+        await keep(memory, me, notes, seconds)
+
+
+if __name__ == "__main__":
+    mutants.apply()
+    file, name, pipe, lasting, jump = sys.argv[1:]
+    asyncio.run(main(Path(file), name, int(pipe), float(lasting), float(jump)))
