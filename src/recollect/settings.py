@@ -16,6 +16,46 @@ FILE = "recollect.toml"
 PREFIX = "RECOLLECT_"
 
 
+class Secret:
+    """A text that is handed on and never shown: printed, logged or dumped it is a mask."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text.strip()
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __str__(self) -> str:
+        return "(set, and not shown)" if self else ""
+
+    def __repr__(self) -> str:
+        return f"Secret({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in this process keeps the text; what is written elsewhere does not have it."""
+        raise TypeError("a secret is not written down")
+
+    def __deepcopy__(self, memo: Any) -> Secret:
+        return self
+
+    def __copy__(self) -> Secret:
+        return self
+
+
+_NO_KEY = Secret()
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryTier:
     """One tier as data: where it lives, how much it keeps, for how long, and how it is asked."""
@@ -66,12 +106,29 @@ class Settings:
     forget_below: float = _option(0.3, "facts that matter less than this may be forgotten; 0 forgets nothing")
     forget_after_days: float = _option(30.0, "days for which a fact must have lain unused before it may be forgotten")
     purge_grace_seconds: float = _option(3600.0, "what has expired is hidden at once and dropped this much later")
+    llm: str = _option("", "a language model for cheap work, as in 'anthropic:claude-haiku-4-5'; empty: none is asked")
+    llm_timeout: float = _option(120.0, "seconds before a language model that does not answer counts as failed")
+    llm_budget_usd: float = _option(0.0, "dollars language models may cost a memory from opening to close; 0: no limit")
+    llm_budget_tokens: int = _option(0, "the same in tokens, for models whose price is not known; 0: no limit")
+    retries: int = _option(4, "how often a provider that is busy or out of reach is asked again; 0: never")
+    openai_base_url: str = _option("", "where 'openai:…' models are instead: Ollama, vLLM, llama.cpp or a gateway")
+    anthropic_api_key: str | Secret = field(
+        default=_NO_KEY, metadata={"why": "the key for Anthropic, instead of ANTHROPIC_API_KEY"}
+    )
+    openai_api_key: str | Secret = field(
+        default=_NO_KEY, metadata={"why": "the key for OpenAI, instead of OPENAI_API_KEY"}
+    )
+    voyage_api_key: str | Secret = field(
+        default=_NO_KEY, metadata={"why": "the key for Voyage, instead of VOYAGE_API_KEY"}
+    )
     lifecycle_llm_tokens: int = _option(20_000, "tokens one run may spend on a language model; 0 never asks it")
     tiers: tuple[MemoryTier, ...] = _option(TIERS, "the tiers with their caps and lifetimes")
 
     def __post_init__(self) -> None:
         for option in fields(self):
             _check_kind(option.name, getattr(self, option.name), option.default, "")
+            if isinstance(option.default, Secret):
+                object.__setattr__(self, option.name, _hidden(getattr(self, option.name)))
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if not low <= value <= high:
@@ -82,7 +139,7 @@ class Settings:
     @classmethod
     def load(cls, *, environ: Mapping[str, str] | None = None, directory: Path | None = None, **given: Any) -> Settings:
         """Arguments, then `RECOLLECT_*`, then `recollect.toml`, then the defaults."""
-        return cls(**{name: value for name, (value, _) in effective(environ, directory, given).items()})
+        return cls(**{name: value for name, (value, _) in _found(environ, directory, given).items()})
 
     def tier(self, name: str) -> MemoryTier:
         for tier in self.tiers:
@@ -107,6 +164,10 @@ _RANGES = (
     ("forget_below", 0, 1),
     ("forget_after_days", 0, 100_000),
     ("purge_grace_seconds", 0, 31_536_000),
+    ("llm_timeout", 0.1, 86_400),
+    ("llm_budget_usd", 0, 1_000_000),
+    ("llm_budget_tokens", 0, 1_000_000_000_000),
+    ("retries", 0, 20),
     ("lifecycle_llm_tokens", 0, 100_000_000),
 )
 
@@ -114,7 +175,16 @@ _RANGES = (
 def effective(
     environ: Mapping[str, str] | None = None, directory: Path | None = None, given: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[Any, str]]:
-    """Every option with its value and where that came from."""
+    """Every option with its value and where that came from; of a key, only whether there is one."""
+    found = _found(environ, directory, given)
+    return {
+        name: (str(value) if isinstance(value, Secret) else value, origin) for name, (value, origin) in found.items()
+    }
+
+
+def _found(
+    environ: Mapping[str, str] | None, directory: Path | None, given: Mapping[str, Any] | None
+) -> dict[str, tuple[Any, str]]:
     environ = os.environ if environ is None else environ
     file = (directory or Path.cwd()) / FILE
     from_file = _read(file)
@@ -123,7 +193,8 @@ def effective(
     for option in fields(Settings):
         name, variable = option.name, PREFIX + option.name.upper()
         if given and given.get(name) is not None:
-            options[name] = (given[name], "argument")
+            value = given[name]
+            options[name] = (_hidden(value) if isinstance(option.default, Secret) else value, "argument")
         elif variable in environ and variable in from_environ:
             options[name] = (_parsed(name, environ[variable], variable), variable)
         elif name in from_file:
@@ -176,11 +247,21 @@ def _parsed(name: str, text: str, variable: str) -> Any:
 def _from_file(name: str, value: Any, file: Path) -> Any:
     if name == "tiers":
         return _overridden(value, file)
-    _check_kind(name, value, next(option.default for option in fields(Settings) if option.name == name), f" in {file}")
-    return value
+    default = next(option.default for option in fields(Settings) if option.name == name)
+    _check_kind(name, value, default, f" in {file}")
+    return _hidden(value) if isinstance(default, Secret) else value
+
+
+def _hidden(value: Any) -> Any:
+    """A key as a `Secret`; what is no text stays what it is, to be refused where settings are checked."""
+    return Secret(value) if isinstance(value, str) else value
 
 
 def _check_kind(name: str, value: Any, default: Any, place: str) -> None:
+    if isinstance(default, Secret):
+        if not isinstance(value, str | Secret):
+            raise BadSettings(f"{name}{place} is a {type(value).__name__}, and a key is a text")  # never what it holds
+        return
     wanted = (int, float) if isinstance(default, float) else type(default)
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise BadSettings(f"{name}{place} is {value!r}, which is not a {type(default).__name__}")

@@ -57,7 +57,7 @@ async def test_the_model_sums_a_long_conversation_up(opener: Opener):
         await memory.conversation.add_message("user", f"message {n} about tea")
     assert asked
     assert await memory.conversation.summary() == "They spoke of tea."
-    with pytest.raises(BadSettings, match="llm"):
+    with pytest.raises(BadSettings, match="no language model"):
         await opener(user="ada", llm="gpt")
 
 

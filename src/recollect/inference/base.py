@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from recollect.errors import BadVector, EmbedderFailed, RecollectError, StoreClosed
 
 Matrix = NDArray[np.float32]
+Release = Callable[[], Awaitable[None]]
+
+_PROBE = "a memory of last summer"
 
 
 @runtime_checkable
@@ -33,10 +36,18 @@ class Embedder(Protocol):
     def embed_batch(self, texts: Sequence[str]) -> Any: ...
 
 
-class Embedding:
-    """An embedder as the rest of Recollect sees it."""
+class LateEmbedder:
+    """One that cannot say how long its vectors are before it was asked: until it is told, `dim` is 0."""
 
-    def __init__(self, embedder: Embedder, *, batch: int, timeout: float, cache: int) -> None:
+    dim: int = 0
+
+
+class Embedding:
+    """An embedder as the rest of Recollect sees it; `release` lets go of connections that were made for it."""
+
+    def __init__(
+        self, embedder: Embedder, *, batch: int, timeout: float, cache: int, release: Release | None = None
+    ) -> None:
         self._embedder = embedder
         self._batch = batch
         self._timeout = timeout
@@ -44,6 +55,7 @@ class Embedding:
         # One thread: a local model uses every core by itself, and two batches at once would only fight for them.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recollect-embedder")
         self._closed = False
+        self._releases = [release] if release else []
         self.changing = asyncio.Lock()
         """Held while a store and this change from one model to another."""
 
@@ -72,9 +84,24 @@ class Embedding:
         cache.put_all({text: known[text] for text in missing})
         return np.stack([known[text] for text in texts]) if texts else np.empty((0, embedder.dim), np.float32)
 
+    async def size_up(self, known: int = 0) -> None:
+        """Settle how long the vectors are, where the embedder cannot say: as a store knows, or by asking once."""
+        embedder = self._embedder
+        if isinstance(embedder, LateEmbedder) and not embedder.dim:
+            embedder.dim = known or _length(embedder.name, await self._ask(embedder, [_PROBE]))
+
     def become(self, other: Embedding) -> None:
         """Use another embedder from now on, wherever this one was handed to."""
         self._embedder, self._cache = other._embedder, other._cache
+        if other is not self:
+            self._releases += other._releases
+            other._releases = []
+
+    async def release(self) -> None:
+        """Let go of the connections of every embedder this one has been; after `close`, and safe to call twice."""
+        releases, self._releases = self._releases, []
+        for release in releases:
+            await release()
 
     async def settled(self) -> None:
         """Wait until a change that is under way has been made."""
@@ -99,6 +126,16 @@ class Embedding:
             raise
         except Exception as error:
             raise EmbedderFailed(f"the embedder {embedder.name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _length(name: str, answer: Any) -> int:
+    try:
+        rows = np.asarray(answer, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadVector(f"the embedder {name!r} answered with something other than numbers") from error
+    if rows.ndim != 2 or not rows.size:
+        raise BadVector(f"the embedder {name!r} answered a text with shape {rows.shape}; a vector was expected")
+    return int(rows.shape[1])
 
 
 def _checked(embedder: Embedder, answer: Any, count: int) -> Matrix:

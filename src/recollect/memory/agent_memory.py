@@ -91,7 +91,7 @@ class AgentMemory:
         agent: str = "default",
         session: str | None = None,
         embedder: str | Embedder | Callable[[Any], Any] | None = None,
-        llm: Callable[[str], Any] | None = None,
+        llm: str | Callable[[str], Any] | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> Opening[AgentMemory]:
@@ -231,7 +231,7 @@ class AgentMemory:
 
     async def stats(self) -> Stats:
         """What this scope holds, tier by tier, and how large its store is."""
-        return await stats_of(self.scope, self._parts.stores, self.working)
+        return await stats_of(self.scope, self._parts.stores, self.working, self._parts.ledger.spent)
 
     async def check(self) -> list[str]:
         """What is wrong with the stored data, a sentence each; empty when it is sound."""
@@ -247,11 +247,12 @@ class AgentMemory:
 
         Returns how many items were embedded. This memory uses the new model afterwards; others have to be reopened.
         """
-        fresh = await connect_embedder(embedder, self._parts.settings)
+        fresh = await connect_embedder(embedder, self._parts.settings, ledger=self._parts.ledger)
         try:
             return await reembed(holding_vectors(self._parts.stores), self._parts.embedding, fresh, progress)
         finally:
             fresh.close()
+            await fresh.release()  # nothing, once this memory uses it
 
     def _exported(self) -> Exported:
         @lru_cache(maxsize=8)
@@ -264,7 +265,7 @@ class AgentMemory:
         """Finish what was begun and let go of files and threads; safe to call twice."""
         for lifecycle in list(self._parts.lifecycles):
             await lifecycle.stop()
-        self._parts.embedding.close()
+        await self._parts.close_models()
         await self._parts.stores.close()
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect.errors import BadInput
+from recollect.lifecycle.forget import ENDED_BY
 from recollect.stores.admission import admitted
 from recollect.stores.ops import Entry, Put
 from recollect.tiers import keyed
@@ -113,17 +114,24 @@ def moved(item: MemoryItem, ids: Mapping[str, str]) -> MemoryItem:
         return item
     if item.tier == "lifecycle":
         kept = item.id.removeprefix(_KEPT)
-        about = {
-            name: ids.get(value, value) if isinstance(value, str) else value for name, value in item.metadata.items()
-        }
+        about = {name: _renamed(value, ids) for name, value in item.metadata.items()}
         name = f"{_KEPT}{ids.get(kept, kept)}" if item.id.startswith(_KEPT) else item.id
         return replace(item, id=name, content=name, metadata=about)
+    heir = item.metadata.get(ENDED_BY)
     return replace(
         item,
         id=ids.get(item.id, item.id),
+        metadata=item.metadata if heir is None else {**item.metadata, ENDED_BY: _renamed(heir, ids)},
         superseded_by=None if item.superseded_by is None else ids.get(item.superseded_by, item.superseded_by),
         derived_from=tuple(ids.get(id, id) for id in item.derived_from),
     )
+
+
+def _renamed(value: Any, ids: Mapping[str, str]) -> Any:
+    """What refers to items, one or several, by their new ids."""
+    if isinstance(value, list | tuple):
+        return [_renamed(one, ids) for one in value]
+    return ids.get(value, value) if isinstance(value, str) else value
 
 
 def entry_of(line: Mapping[str, Any], longest: int) -> Entry:

@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from recollect.errors import EmbedderFailed
 from recollect.inference.base import Embedding
+from recollect.lifecycle.statements import asks_to_be_forgotten
 from recollect.memory.asked import Asked
-from recollect.memory.in_confidence import is_confided
+from recollect.memory.candidates import LASTS, Candidate, Session, Told
 from recollect.recall.across import Found, together
 from recollect.recall.calibrate import DEFAULT, Calibration, calibrated
 from recollect.recall.echoes import echoes, key
 from recollect.recall.leaning import is_bare, leans
+from recollect.recall.learned import Learned
 from recollect.recall.lines import CURRENT, RECENT, Line, is_recalled, without_recalled
-from recollect.recall.recent import NEWEST, NOTHING_SHARED, Seen, Shared, excerpt, judged, shared_words
+from recollect.recall.recent import NEWEST, NOTHING_SHARED, Seen, Shared, excerpt, judged, shared_with, unread
 from recollect.stores.base import Log
 from recollect.stores.ops import Entry
+from recollect.stores.tails import Reach, Tail
 from recollect.tiers.entries import entire
-from recollect.tiers.episodic import episode_of
-from recollect.tiers.facts import Fact
 from recollect.tiers.messages import ROLES
-from recollect.values import Hit, MemoryItem, Scope, Space, Tier, Turn
+from recollect.values import Hit, Scope, Space
 
-LASTS: Mapping[Tier, int] = {"working": 5, "semantic": 4, "procedural": 3, "episodic": 2, "conversation": 1}
-"""Of tiers that hold the same text, the one that is shown: what is being done, what is known, how it is done, and only
-then what happened and what was said."""
+__all__ = ["LASTS", "Lately", "Meanings"]
 
 # The newest so many of a log are looked at: for older ones each tier has a search of its own.
-_EPISODES = 24
-_MESSAGES = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How far a log is read beyond this session: the newest so many entries of the newest so many others."""
-
-    entries: int
-    sessions: int
-    kinds: Sequence[str] = ()
-
-
-_EPISODES_ELSEWHERE = Reach(20, 16)
+_EPISODES = Reach(own=24, others=16, of_each=20)
+_MESSAGES = Reach(own=24, others=12, of_each=16)
 # Instructions and summaries are of their own session alone.
-_MESSAGES_ELSEWHERE = Reach(16, 12, ("user", "assistant", "tool"))
+_SAID_ELSEWHERE = frozenset(("user", "assistant", "tool"))
+_SPEAKERS = frozenset(ROLES) - {"system"}
 
 # So many of the newest are compared by meaning, and so much of each: a text costs the model what a question does.
 _COMPARED = 12
@@ -65,7 +55,6 @@ _OF_A_SUMMARY = 800
 _SPOKEN = (*ROLES, "turn")
 
 _SUMMARY = "earlier in this session"
-_TRUST_IN_TOOLS = Fact(content="", source="tool").trusted
 
 
 class Meanings:
@@ -112,40 +101,6 @@ class Meanings:
 _CALIBRATED: WeakKeyDictionary[Embedding, tuple[str, Calibration]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An entry that may be told. `age` counts the newer ones of its session; None where that does not matter."""
-
-    space: Space
-    entry: Entry
-    age: int | None = None
-    lean: int = NEWEST
-    """Up to which age it may be leaned on."""
-    session: Sequence[Entry] = ()
-    """All that was read of its session, where that is another one."""
-
-    @property
-    def recency(self) -> int | None:
-        return self.age if self.age is not None and self.age < self.lean else None
-
-    @property
-    def confided(self) -> bool:
-        return bool(self.session) and is_confided(self.session, self.session.index(self.entry))
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An entry that is told, and what it is told as."""
-
-    entry: Entry
-    space: Space
-    hit: Hit
-
-    def line(self, section: str, label: str) -> Line:
-        hit = self.hit
-        return Line(hit=hit, section=section, worth=hit.relevance, label=label, lasts=LASTS[hit.tier])
-
-
 class Lately:
     """Two sources: what happened and what was said, in this session and in the user's others."""
 
@@ -160,9 +115,9 @@ class Lately:
         if not self._asked.n:
             return Found()
         here = self._scope.space("episodic")
-        mine, others = await together(self._read(log, here, _EPISODES), self._elsewhere(log, here, _EPISODES_ELSEWHERE))
-        own = self._aged(here, mine)
-        told = sorted(await self._told([*own, *self._of_others(own, others)]), key=lambda one: one.entry.at)
+        mine, *others = await self._read(log, here, _EPISODES)
+        own = self._aged(mine)
+        told = sorted(await self._told([own, *self._of_others(own, others)]), key=lambda one: one.entry.at)
         return Found([one.line(RECENT, _kind_of(one)) for one in told])
 
     async def said(self, log: Log, summary: Callable[[], Awaitable[str | None]]) -> Found:
@@ -170,13 +125,12 @@ class Lately:
         if not self._asked.n:
             return Found()
         here = self._scope.space("conversation")
-        mine, others = await together(self._read(log, here, _MESSAGES), self._elsewhere(log, here, _MESSAGES_ELSEWHERE))
+        mine, *others = await self._read(log, here, _MESSAGES, _SAID_ELSEWHERE)
         # Instructions are no news to anybody, and a message may be nothing but calls of tools.
-        spoken = [one for one in mine if one.kind in ROLES and one.kind != "system" and one.content.strip()]
-        own = self._aged(here, spoken, _NEWEST_MESSAGES)
+        own = self._aged(_saying(mine, _SPEAKERS), _NEWEST_MESSAGES)
         summed_up = await self._summed_up(mine, summary)
-        before = [] if summed_up is None else [Candidate(here, summed_up, 0)]
-        told = await self._told([*self._of_others(own, others), *before, *own])
+        before = [] if summed_up is None else [Session(Tail.of(here, [summed_up]), [0], {0: 0})]
+        told = await self._told([*self._of_others(own, others), *before, own])
         elsewhere = sorted((one for one in told if one.space != here), key=lambda one: one.entry.at)
         return Found(
             [
@@ -189,30 +143,27 @@ class Lately:
             ]
         )
 
-    def _aged(self, space: Space, entries: Sequence[Entry], lean: int = NEWEST) -> list[Candidate]:
-        """The entries of a session with their ages; what says nothing by itself has none, and is not counted."""
-        found: list[Candidate] = []
-        age = 0
-        for entry in reversed(entries):
+    def _aged(self, tail: Tail, lean: int = NEWEST, *, elsewhere: bool = False) -> Session:
+        """A session with the ages of its entries; what says nothing by itself has none, and is not counted."""
+        places: list[int] = []
+        ages: dict[int, int] = {}
+        for at in reversed(range(len(tail))):
+            text = tail.texts[at]
             # Who writes a question down before they ask it is not to be told that they asked.
-            if self._leaning is not None and entry.content.strip() == self._asked.query.strip():
+            if self._leaning is not None and text.strip() == self._asked.query.strip():
                 continue
-            bare = entry.kind in _SPOKEN and is_bare(entry.content)
-            found.append(Candidate(space, entry, None if bare else age, lean))
-            age += not bare
-        return found[::-1]
+            places.append(at)
+            if tail.kinds[at] not in _SPOKEN or not is_bare(text):
+                ages[at] = len(ages)
+        return Session(tail, places[::-1], ages, lean, elsewhere)
 
-    def _of_others(self, own: Sequence[Candidate], others: Mapping[Space, Sequence[Entry]]) -> list[Candidate]:
-        """The entries of other sessions. In a session that has only begun, "last time" was in the newest of them."""
-        begun = any(one.age is not None for one in own)
-        newest = None if begun or not others else max(others, key=lambda space: others[space][-1].at)
-        found: list[Candidate] = []
-        for space, entries in others.items():
-            if space == newest:
-                found += (replace(one, session=entries) for one in self._aged(space, entries))
-            else:
-                found += (Candidate(space, entry, session=entries) for entry in entries)
-        return found
+    def _of_others(self, own: Session, others: Sequence[Tail]) -> list[Session]:
+        """The other sessions. In a session that has only begun, "last time" was in the newest of them."""
+        newest = None if own.ages or not others else max(others, key=lambda tail: tail[-1].at)
+        return [
+            self._aged(tail, elsewhere=True) if tail is newest else Session(tail, range(len(tail)), elsewhere=True)
+            for tail in others
+        ]
 
     def _part_of_summary(self, summary: Told) -> Line:
         """The part that the question is about; compared is the whole, since each part would be new to the embedder."""
@@ -220,9 +171,9 @@ class Lately:
         part = excerpt(item.content, self._asked.query, _OF_A_SUMMARY)
         return replace(line, hit=replace(summary.hit, item=replace(item, content=part)))
 
-    async def _summed_up(self, entries: Sequence[Entry], summary: Callable[[], Awaitable[str | None]]) -> Entry | None:
+    async def _summed_up(self, entries: Tail, summary: Callable[[], Awaitable[str | None]]) -> Entry | None:
         """What stands for the older messages, as an entry."""
-        summaries = [one for one in entries if one.kind not in ROLES]
+        summaries = [entries[at] for at, kind in enumerate(entries.kinds) if kind not in ROLES]
         if not summaries:
             return None
         newest = max(summaries, key=_reach)
@@ -232,76 +183,100 @@ class Lately:
         text = await summary()
         return replace(newest, content=text) if text and text.strip() else None
 
-    async def _read(self, log: Log, space: Space, limit: int, kinds: Sequence[str] = ()) -> list[Entry]:
+    async def _read(self, log: Log, here: Space, reach: Reach, elsewhere: frozenset[str] = frozenset()) -> list[Tail]:
+        """The end of this session, and those of the user's newest others that say something."""
         then = self._asked.as_of
-        if then is None:
-            entries = await log.recent(space, limit=limit)
-        else:
-            entries = [entry for entry in await entire(log, space) if entry.at <= then][-limit:]
-        if kinds:
-            # Few are of another kind, and a store that has to look at them all the same takes longer to pick.
-            entries = [entry for entry in entries if entry.kind in kinds]
-        long = sum(len(entry.content) for entry in entries) > _LONG_TO_READ
-        return await asyncio.to_thread(_own_words, entries) if long else _own_words(entries)
+        mine, *others = await (log.tails(here, reach) if then is None else _tails_then(log, here, reach, then))
+        # Few are of another kind, and a store that has to look at them all the same takes longer to pick.
+        tails = [mine, *(_saying(tail, elsewhere) for tail in others)]
+        new = sum(len(text) for texts in _OURS.new(tail.texts for tail in tails) for text in _RECALLED.new(texts))
+        tails = await asyncio.to_thread(_own_words, tails) if new > _LONG_TO_READ else _own_words(tails)
+        return [tails[0], *filter(None, tails[1:])]
 
-    async def _elsewhere(self, log: Log, here: Space, reach: Reach) -> dict[Space, list[Entry]]:
-        """The newest entries of the user's other sessions."""
-        others = [space for space in await log.logs(here) if space != here]
-        if not others:
-            return {}
-        others = others[-reach.sessions :]
-        read = await together(*(self._read(log, space, reach.entries, reach.kinds) for space in others))
-        return {
-            space: told
-            for space, entries in zip(others, read, strict=True)
-            if (told := [entry for entry in entries if entry.content.strip()])
-        }
-
-    async def _told(self, candidates: Sequence[Candidate]) -> list[Told]:
-        """The candidates that the question is about, at most `n`, in their order."""
+    async def _told(self, sessions: Sequence[Session]) -> list[Told]:
+        """The entries that the question is about, at most `n`, in their order."""
         asked = self._asked
-        meant = [one for one in candidates if not asked.conditions or asked.means(_item(self._scope, one))]
+        if asked.conditions:
+            sessions = [session.only(lambda one: asked.means(one.item(self._scope))) for session in sessions]
+        meant: list[Candidate] = []
+        shared: list[Shared] = []
+        for session, words in zip(sessions, await self._words([one.texts for one in sessions]), strict=True):
+            # What nothing speaks for is worth nothing, and that is most of it.
+            spoken_for = sorted({*words, *session.newest(_COMPARED)})
+            some = spoken_for if asked.min_relevance > 0.0 else range(len(session.places))
+            meant += session.candidates(some)
+            shared += [words.get(nth, NOTHING_SHARED) for nth in some]
         if not meant:
             return []
-        words = await self._words([one.entry.content for one in meant])
         near, calibration = await self._near(meant)
         places = range(len(meant))
-        seen = Seen(
-            shared=[words.get(at, NOTHING_SHARED) for at in places],
-            cosines=[near.get(at) for at in places],
-            ages=[one.recency for one in meant],
-        )
+        seen = Seen(shared=shared, cosines=[near.get(at) for at in places], ages=[one.recency for one in meant])
         found = judged(seen, calibration, self._leaning)
         worth = list(found.relevance)
-        good = [at for at in places if worth[at] >= asked.min_relevance and not meant[at].confided]
-        good = _without_echoes(good, worth, [key(meant[at].entry.content) for at in good])
+        good = _without_confided([at for at in places if worth[at] >= asked.min_relevance], meant)
+        good = _without_echoes(good, worth, [key(meant[at].content) for at in good])
         good = sorted(good, key=lambda at: (worth[at], meant[at].entry.at, at), reverse=True)[: asked.n]
         return [
-            Told(meant[at].entry, meant[at].space, Hit(item, item.tier, worth[at], worth[at], found.why(at)))
+            Told(meant[at].entry, meant[at].tail.space, Hit(item, item.tier, worth[at], worth[at], found.why(at)))
             for at in sorted(good)
-            for item in [_item(self._scope, meant[at])]
+            for item in [meant[at].item(self._scope)]
         ]
 
-    async def _words(self, texts: Sequence[str]) -> dict[int, Shared]:
-        if sum(map(len, texts)) > _LONG_TO_READ:
-            return await asyncio.to_thread(shared_words, self._asked.query, texts)
-        return shared_words(self._asked.query, texts)
+    async def _words(self, texts: Sequence[tuple[str, ...]]) -> list[dict[int, Shared]]:
+        if unread(texts) > _LONG_TO_READ:
+            return await asyncio.to_thread(shared_with, self._asked.query, texts)
+        return shared_with(self._asked.query, texts)
 
     async def _near(self, candidates: Sequence[Candidate]) -> tuple[dict[int, float], Calibration]:
         """The cosines of the newest, by place; nothing while the embedder is down."""
         newest = [at for at, one in enumerate(candidates) if one.age is not None and one.age < _COMPARED]
-        found = await self._meanings.cosines([candidates[at].entry.content for at in newest]) if newest else None
+        found = await self._meanings.cosines([candidates[at].content for at in newest]) if newest else None
         if found is None:
             return {}, DEFAULT
         return dict(zip(newest, found[0], strict=True)), found[1]
 
 
-def _own_words(entries: list[Entry]) -> list[Entry]:
+async def _tails_then(log: Log, here: Space, reach: Reach, then: datetime) -> list[Tail]:
+    """What `tails` would have said then, as far as it is still there."""
+    others = [space for space in await log.logs(here) if space != here][-reach.others :]
+    spaces = [here, *others]
+    read = await together(*(entire(log, space) for space in spaces))
+    limits = [reach.own, *(reach.of_each for _ in others)]
+    return [
+        Tail.of(space, [entry for entry in entries if entry.at <= then][-limit:])
+        for space, entries, limit in zip(spaces, read, limits, strict=True)
+    ]
+
+
+def _saying(tail: Tail, kinds: frozenset[str]) -> Tail:
+    """The tail without what says nothing, and without other kinds, where some are named."""
+    if (not kinds or kinds.issuperset(tail.kinds)) and all(tail.texts) and not any(map(str.isspace, tail.texts)):
+        return tail
+    spoken = enumerate(zip(tail.texts, tail.kinds, strict=True))
+    return tail.only(at for at, (text, kind) in spoken if (not kinds or kind in kinds) and text.strip())
+
+
+_RECALLED = Learned(is_recalled, 8192)
+# As a whole too: sessions that are over are the same every time.
+_OURS: Learned[tuple[str, ...], bool] = Learned(lambda texts: any(map(_RECALLED.of, texts)), 512)
+
+
+def _own_words(tails: Sequence[Tail]) -> list[Tail]:
     """Words with a block of ours among them are told without it: it would be recalled twice."""
-    if not any(is_recalled(one.content) for one in entries):
-        return entries
-    own = (replace(one, content=without_recalled(one.content)) for one in entries)
-    return [entry for entry in own if entry.content]
+    return [_without_ours(tail) if _OURS.of(tail.texts) else tail for tail in tails]
+
+
+def _without_ours(tail: Tail) -> Tail:
+    own = (replace(one, content=without_recalled(one.content)) for one in tail)
+    return Tail.of(tail.space, [entry for entry in own if entry.content])
+
+
+def _without_confided(places: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
+    """The places without what was said in confidence, in another session."""
+    several = Counter(candidates[at].tail for at in places)
+    # Each is looked at with all that follows it, so that a session which is told as a whole is looked through first.
+    open_to_all = {tail for tail, n in several.items() if n > 1 and not any(map(asks_to_be_forgotten, tail.texts))}
+    return [at for at in places if candidates[at].tail in open_to_all or not candidates[at].confided]
 
 
 def _without_echoes(places: Sequence[int], worth: list[float], keys: Sequence[str]) -> list[int]:
@@ -310,27 +285,6 @@ def _without_echoes(places: Sequence[int], worth: list[float], keys: Sequence[st
     for echo, said in found.items():
         worth[places[said]] = max(worth[places[said]], worth[places[echo]])
     return [at for place, at in enumerate(places) if place not in found]
-
-
-def _item(scope: Scope, one: Candidate) -> MemoryItem:
-    """An entry as the item that it is shown as."""
-    entry, space = one.entry, one.space
-    session = space.session or None
-    from_tool = entry.kind in ("tool", "tool_call")
-    spoken_by = entry.kind if entry.kind in ROLES else None
-    return MemoryItem(
-        id=entry.id,
-        content=entry.content,
-        scope=scope if scope.session == session else replace(scope, session=session),
-        created_at=entry.at,
-        tier=space.tier,
-        metadata=episode_of(space, entry).metadata if space.tier == "episodic" else entry.metadata,
-        importance=entry.importance,
-        expires_at=entry.expires_at,
-        source="tool" if from_tool else spoken_by or "user",
-        trust=_TRUST_IN_TOOLS if from_tool else 1.0,
-        turn=None if session is None else Turn(session, float(entry.seq), spoken_by),
-    )
 
 
 def _kind_of(episode: Told) -> str:

@@ -11,18 +11,18 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from recollect.clock import Clock, system_clock
 from recollect.errors import BadSettings
-from recollect.inference.base import Embedder
-from recollect.inference.connect import connect_embedder
-from recollect.inference.llm import language_model
+from recollect.inference.base import Embedder, Embedding
+from recollect.inference.connect import connect_embedder, connect_llm
+from recollect.inference.ledger import Ledger
 from recollect.memory.parts import Parts
 from recollect.memory.reembedding import holding_vectors
 from recollect.recall.recall import Recall
 from recollect.settings import Settings
+from recollect.stores.base import Records
 from recollect.stores.connect import connect
 from recollect.stores.ops import Model
 from recollect.values import Tier
 
-_LLM_TIMEOUT = 60.0
 _AS_IN = "as in clock=lambda: datetime.now(UTC)"
 _SEARCHED: tuple[Tier, Tier] = ("semantic", "procedural")
 
@@ -73,25 +73,41 @@ def checked_clock(clock: Any) -> Clock:
 async def open_parts(
     store: str | Path | Mapping[str, str] | None,
     embedder: str | Embedder | Callable[[Any], Any] | None,
-    llm: Callable[[str], Any] | None,
+    llm: str | Callable[[str], Any] | None,
     settings: Settings | None,
     clock: Clock | None,
 ) -> Parts:
-    if llm is not None and not callable(llm):
-        raise BadSettings(f"llm is a callable that answers a prompt with a text, not {type(llm).__name__}")
     options = settings if settings is not None else await asyncio.to_thread(Settings.load)
     now = system_clock if clock is None else checked_clock(clock)
-    embedding = await connect_embedder(embedder, options)
+    ledger = Ledger(usd=options.llm_budget_usd, tokens=options.llm_budget_tokens)
+    model = connect_llm(llm, options, ledger=ledger, clock=now)
+    embedding = await connect_embedder(embedder, options, ledger=ledger, ask_size=False)
     stores = await connect(options.store if store is None else store, options, now)
     try:
-        for records in holding_vectors(stores):
-            if await records.model() is not None:
-                await records.adopt(Model(embedding.name, embedding.dim, embedding.fingerprint))
+        await _bind(holding_vectors(stores), embedding)
     except BaseException:
         await stores.close()
+        await embedding.release()
         raise
     facts, procedures = (Recall(stores.records(tier), embedding, options) for tier in _SEARCHED)
-    model = language_model(llm, timeout=_LLM_TIMEOUT, clock=now)
     return Parts(
-        stores=stores, embedding=embedding, facts=facts, procedures=procedures, settings=options, clock=now, llm=model
+        stores=stores,
+        embedding=embedding,
+        facts=facts,
+        procedures=procedures,
+        settings=options,
+        clock=now,
+        llm=model,
+        ledger=ledger,
     )
+
+
+async def _bind(stores: list[Records], embedding: Embedding) -> None:
+    """Every store that holds vectors holds this model's; a model that a store knows is not asked for its size."""
+    bound = [(records, model) for records in stores if (model := await records.model()) is not None]
+    for _, model in bound:
+        if model.name == embedding.name:
+            await embedding.size_up(model.dim)
+    await embedding.size_up()
+    for records, _ in bound:
+        await records.adopt(Model(embedding.name, embedding.dim, embedding.fingerprint))

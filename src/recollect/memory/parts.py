@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from recollect.clock import Clock
 from recollect.inference.base import Embedding
+from recollect.inference.ledger import Ledger
 from recollect.inference.llm import LanguageModel, summary_of
 from recollect.inference.summarise import Passage
 from recollect.lifecycle import Lifecycle, Means
@@ -30,6 +31,8 @@ class Parts:
     settings: Settings
     clock: Clock
     llm: LanguageModel | None
+    ledger: Ledger
+    """What its models have cost."""
     lifecycles: WeakSet[Lifecycle] = field(default_factory=WeakSet)
     """Of every scope: whoever closes the stores stops those that run."""
     opened_as: str = field(default_factory=fresh_id)
@@ -42,11 +45,19 @@ class Parts:
             records=self.stores.records("semantic"),
             conversation=self.stores.log("conversation"),
             episodic=self.stores.log("episodic"),
+            tasks=self.stores.tasks(),
             embedding=self.embedding,
             settings=self.settings,
             clock=self.clock,
             llm=self.llm,
         )
+
+    async def close_models(self) -> None:
+        """Let go of the connections to models elsewhere."""
+        self.embedding.close()
+        await self.embedding.release()
+        if self.llm is not None:
+            await self.llm.close()
 
     async def summarise(self, messages: list[Message], before: str | None) -> str:
         """What was said, in short: by the language model if there is one, and without it otherwise."""

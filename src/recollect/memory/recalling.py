@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
 from recollect.errors import EmbedderFailed
+from recollect.lifecycle.overtaken import Overtaken, asks_of_the_past, overtaken
 from recollect.memory.asked import Asked
 from recollect.memory.looking_back import LASTS, Lately, Meanings
 from recollect.memory.parts import Parts
@@ -14,6 +16,7 @@ from recollect.recall.across import Found, Source, across, together
 from recollect.recall.clauses import clauses, uncovered
 from recollect.recall.lines import CURRENT, KNOWLEDGE, PROCEDURES, Line
 from recollect.recall.pack import pack
+from recollect.recall.recent import shared_words
 from recollect.stores.question import Mode, Question
 from recollect.stores.where import Where
 from recollect.tiers.conversation import ConversationMemory
@@ -22,7 +25,7 @@ from recollect.tiers.procedural import ProceduralMemory
 from recollect.tiers.procedure import Procedure, procedure_of
 from recollect.tiers.semantic import SemanticMemory
 from recollect.tiers.working import WorkingMemory
-from recollect.values import Context, Hit, MemoryItem, Scope, Tier, Why
+from recollect.values import Context, Hit, LeftOut, MemoryItem, Scope, Tier, Why
 
 # The task at hand goes before everything that was looked up.
 _ALWAYS = 2.0
@@ -64,10 +67,12 @@ class Recalling:
             "working": Source(name="working", ask=self._working, patience=_PATIENCE, stored=False),
             "conversation": Source(
                 name="conversation",
-                ask=lambda: lately.said(stores.log("conversation"), self._tiers.conversation.summary),
+                ask=lambda: self._as_it_is(lately.said(stores.log("conversation"), self._tiers.conversation.summary)),
                 patience=slow,
             ),
-            "episodic": Source(name="episodic", ask=lambda: lately.happened(stores.log("episodic")), patience=slow),
+            "episodic": Source(
+                name="episodic", ask=lambda: self._as_it_is(lately.happened(stores.log("episodic"))), patience=slow
+            ),
             "semantic": Source(name="semantic", ask=self._semantic, patience=slow),
             "procedural": Source(name="procedural", ask=self._procedural, patience=slow),
         }
@@ -113,6 +118,37 @@ class Recalling:
             hits = _best_of([hits, *more], asked.n)
         return Found([_line(hit, KNOWLEDGE) for hit in hits], warnings=warnings)
 
+    async def _as_it_is(self, telling: Awaitable[Found]) -> Found:
+        """What a log tells, with what has taken the place of words that are no longer so.
+
+        Who asks for the last session itself, or how it was before, is told what was said, and that it is over.
+        """
+        found, asked = await telling, self._asked
+        moment = asked.now if asked.as_of is None else asked.as_of
+        where = Where(self._tiers.semantic.space, live_at=moment, known_at=asked.as_of)
+        records = self._parts.stores.records("semantic")
+        over = await overtaken(records, self._tiers.scope, (line.hit.item for line in found.lines), where)
+        if not over:
+            return found
+        of_the_past = asks_of_the_past(asked.query)
+        lines: list[Line] = []
+        left_out: list[LeftOut] = list(found.left_out)
+        for line in found.lines:
+            end = over.get(line.hit.item.id)
+            if end is None:
+                lines.append(line)
+            elif of_the_past or line.hit.why.reason:
+                lines.append(replace(line, note=f"no longer so since {end.since:%Y-%m-%d}"))
+            elif shared_words(asked.query, [end.rest]):
+                lines.append(replace(line, hit=replace(line.hit, item=replace(line.hit.item, content=end.rest))))
+            else:
+                left_out.append(LeftOut(line.hit.item, _superseded(end)))
+                if end.heir is not None and "semantic" in asked.tiers and asked.means(end.heir):
+                    why = Why(reason=f"said on {end.since:%Y-%m-%d}, in place of what the question is about")
+                    hit = Hit(end.heir, "semantic", line.hit.relevance, line.hit.score, why)
+                    lines.append(_line(hit, KNOWLEDGE))
+        return Found(lines, left_out, found.warnings)
+
     async def _procedural(self) -> Found:
         asked = self._asked
         if asked.as_of is not None:
@@ -143,6 +179,11 @@ class Recalling:
 
     def _meant(self, hits: list[Hit]) -> list[Hit]:
         return [hit for hit in hits if self._asked.means(hit.item)]
+
+
+def _superseded(end: Overtaken) -> str:
+    by = "" if end.heir is None else f" by item {end.heir.id}"
+    return f"superseded{by} on {end.since:%Y-%m-%d}"
 
 
 def _best_of(several: Sequence[Sequence[Hit]], n: int) -> list[Hit]:

@@ -37,6 +37,7 @@ async def reembed_store(
             await stores.close()
     finally:
         fresh.close()
+        await fresh.release()
 
 
 def holding_vectors(stores: Stores) -> list[Records]:

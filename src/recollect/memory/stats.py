@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from recollect.clock import from_micros, to_micros
+from recollect.inference.ledger import Spent
 from recollect.stores.base import Log, Records, Tasks
 from recollect.stores.connect import Stores
 from recollect.stores.where import Condition, Where
@@ -32,7 +33,10 @@ class TierStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """`items` and `newest` are the facts of this scope, `spaces` and `all_items` everybody's, `bytes` the store's."""
+    """`items` and `newest` are the facts of this scope, `spaces` and `all_items` everybody's, `bytes` the store's.
+
+    `spent` is what each model elsewhere has cost since this memory was opened, by all of its scopes together.
+    """
 
     items: int
     newest: datetime | None
@@ -41,9 +45,10 @@ class Stats:
     model: str | None
     bytes: int
     tiers: Mapping[str, TierStats] = field(default_factory=dict)
+    spent: tuple[Spent, ...] = ()
 
 
-async def stats_of(scope: Scope, stores: Stores, working: WorkingMemory) -> Stats:
+async def stats_of(scope: Scope, stores: Stores, working: WorkingMemory, spent: tuple[Spent, ...] = ()) -> Stats:
     records = stores.records("semantic")
     spaces = [count for count in await records.spaces() if count.space.tier in TIER_NAMES]
     model = await records.model()
@@ -64,6 +69,7 @@ async def stats_of(scope: Scope, stores: Stores, working: WorkingMemory) -> Stat
             "procedural": await _records(stores.records("procedural"), scope.space("procedural")),
             "checkpoints": await _tasks(stores.tasks(), scope.space("checkpoints")),
         },
+        spent=spent,
     )
 
 

@@ -1,0 +1,1 @@
+"""One module for each provider of models, around its official client."""

@@ -1,0 +1,159 @@
+"""What goes over the wire to each provider: the dialogue in its own shape, tools, and marks for its cache."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from recollect.inference.chat import ChatMessage, ChatModel, ToolCall, ToolSpec, Usage
+from recollect.inference.connect import connect_chat
+from recollect.inference.ledger import Ledger
+from recollect.settings import Settings
+from tests.providers.conftest import Connect
+from tests.wire.script import Call, Say
+from tests.wire.server import Wire
+
+ADD = ToolSpec("add", "Add two numbers.", {"type": "object", "properties": {"a": {"type": "integer"}}})
+NOW = ToolSpec("now", "Tell the time.", {"type": "object", "properties": {}})
+MARK = {"type": "ephemeral"}
+DIALOGUE = [
+    ChatMessage("user", "Add them, and tell the time."),
+    ChatMessage("assistant", "Gladly.", (ToolCall("one", "add", {"a": 1}), ToolCall("two", "now"))),
+    ChatMessage("tool", "1", call_id="one"),
+    ChatMessage("tool", "the clock has stopped", call_id="two", failed=True),
+    ChatMessage("user", "Never mind the time."),
+]
+
+
+@pytest_asyncio.fixture
+async def claude(wire: Wire) -> AsyncIterator[ChatModel]:
+    model = connect_chat(f"anthropic:claude-haiku-4-5@{wire.anthropic}", Settings())
+    yield model
+    await model.close()
+
+
+@pytest_asyncio.fixture
+async def gpt(wire: Wire) -> AsyncIterator[ChatModel]:
+    model = connect_chat(f"openai:gpt-5-mini@{wire.openai}", Settings())
+    yield model
+    await model.close()
+
+
+class TestAnthropic:
+    async def test_results_and_what_the_user_says_next_are_one_turn(self, claude: ChatModel, wire: Wire):
+        wire.script(Say("Fine."))
+        await claude.reply(DIALOGUE)
+        assert wire.requests[0].body["messages"] == [
+            {"role": "user", "content": [{"type": "text", "text": "Add them, and tell the time."}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "Gladly."},
+                    {"type": "tool_use", "id": "one", "name": "add", "input": {"a": 1}},
+                    {"type": "tool_use", "id": "two", "name": "now", "input": {}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "one", "content": "1"},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "two",
+                        "content": "the clock has stopped",
+                        "is_error": True,
+                    },
+                    {"type": "text", "text": "Never mind the time."},
+                ],
+            },
+        ]
+
+    async def test_an_empty_text_is_left_out_because_it_is_refused(self, claude: ChatModel, wire: Wire):
+        wire.script(Say("Fine."))
+        messages = [ChatMessage("user", "x"), ChatMessage("assistant", " "), ChatMessage("user", "y")]
+        await claude.reply(messages)
+        [turn] = wire.requests[0].body["messages"]
+        assert [block["text"] for block in turn["content"]] == ["x", "y"]
+
+    async def test_what_stays_the_same_is_marked_for_the_cache(self, claude: ChatModel, wire: Wire):
+        wire.script(Say("Fine."))
+        await claude.reply(DIALOGUE, system="You are careful.", tools=[ADD, NOW])
+        body = wire.requests[0].body
+        assert body["system"] == [{"type": "text", "text": "You are careful.", "cache_control": MARK}]
+        assert [tool.get("cache_control") for tool in body["tools"]] == [None, MARK]
+        assert body["tools"][0] == {
+            "name": "add",
+            "description": "Add two numbers.",
+            "input_schema": dict(ADD.parameters),
+        }
+        marked = [block for turn in body["messages"] for block in turn["content"] if "cache_control" in block]
+        assert marked == [{"type": "text", "text": "Never mind the time.", "cache_control": MARK}]
+
+    async def test_a_single_question_is_not_put_in_the_cache(self, claude: ChatModel, wire: Wire):
+        """Putting it there costs a quarter more, and nobody comes back for it."""
+        wire.script(Say("Fine."))
+        await claude.reply([ChatMessage("user", "Summarise this.")])
+        assert "cache_control" not in str(wire.requests[0].body)
+
+    async def test_what_was_read_from_the_cache_and_written_to_it_counts_as_read(self, claude: ChatModel, wire: Wire):
+        wire.script(Say("Fine.", read=1000, written=50, cached=600, cache_written=300))
+        reply = await claude.reply(DIALOGUE)
+        assert reply.usage == Usage(read=1000, written=50, cached=600, kept=300)
+
+
+class TestOpenAI:
+    async def test_the_dialogue_in_its_shape(self, gpt: ChatModel, wire: Wire):
+        wire.script(Say("Fine."))
+        await gpt.reply(DIALOGUE, system="You are careful.", tools=[ADD])
+        body = wire.requests[0].body
+        assert body["messages"] == [
+            {"role": "system", "content": "You are careful."},
+            {"role": "user", "content": "Add them, and tell the time."},
+            {
+                "role": "assistant",
+                "content": "Gladly.",
+                "tool_calls": [
+                    {"id": "one", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+                    {"id": "two", "type": "function", "function": {"name": "now", "arguments": "{}"}},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "one", "content": "1"},
+            {"role": "tool", "tool_call_id": "two", "content": "The tool failed: the clock has stopped"},
+            {"role": "user", "content": "Never mind the time."},
+        ]
+        function = {"name": "add", "description": "Add two numbers.", "parameters": dict(ADD.parameters)}
+        assert body["tools"] == [{"type": "function", "function": function}]
+
+    @pytest.mark.parametrize("streams", [False, True])
+    async def test_a_server_that_does_not_count_is_counted_for(self, wire: Wire, streams: bool):
+        """Otherwise a limit in tokens would never be reached."""
+        wire.script(Say("One two three four.", counts=False))
+        ledger = Ledger()
+        model = connect_chat(f"openai:small@{wire.openai}", Settings(), ledger=ledger)
+        await model.reply([ChatMessage("user", "word " * 100)], on_text=print if streams else None)
+        await model.close()
+        [spent] = ledger.spent
+        assert spent.read >= 100
+        assert spent.written >= 4
+
+    @pytest.mark.parametrize("streams", [False, True])
+    async def test_calls_without_an_id_get_one_of_their_own(self, gpt: ChatModel, wire: Wire, streams: bool):
+        nameless = Say("", (Call("now", {}, None), Call("now", {}, None)))
+        wire.script(nameless, nameless)
+        listen = print if streams else None
+        first = await gpt.reply(DIALOGUE[:1], tools=[NOW], on_text=listen)
+        second = await gpt.reply(DIALOGUE, tools=[NOW], on_text=listen)
+        ids = [call.id for reply in (first, second) for call in reply.tool_calls]
+        assert len(set(ids)) == 4
+        assert all(ids)
+
+
+async def test_what_is_asked_twice_is_the_same_to_the_byte(connect: Connect, wire: Wire):
+    """A cache of prompts hits on a prefix that has not changed."""
+    wire.script(Say("Fine."), Say("Fine."))
+    model = connect()
+    for _ in range(2):
+        await model.reply(DIALOGUE, system="You are careful.", tools=[ADD, NOW])
+    assert str(wire.requests[0].body) == str(wire.requests[1].body)
