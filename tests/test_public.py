@@ -13,6 +13,7 @@ import recollect
 PROMISED = {
     *("AgentMemory", "WorkingMemory", "ConversationMemory", "EpisodicMemory", "SemanticMemory", "ProceduralMemory"),
     *("ResumableAgent", "step", "TaskError"),
+    *("AgentWithMemory", "create_memory_aware_prompt"),
     *("Context", "Hit", "MemoryItem", "Scope", "ConsolidationReport", "LifecycleReport"),
     *("TIERS", "MemoryTier", "Settings"),
     *("RecollectError", "BadInput", "BadQuery", "BadVector", "BadSettings", "NotFound", "Conflict"),

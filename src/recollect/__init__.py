@@ -31,6 +31,8 @@ from recollect.settings import TIERS, MemoryTier, Settings
 from recollect.values import Context, Hit, MemoryItem, Scope
 
 if TYPE_CHECKING:
+    from recollect.agent.agent import AgentWithMemory
+    from recollect.agent.prompt import create_memory_aware_prompt
     from recollect.lifecycle.report import LifecycleReport
     from recollect.memory import AgentMemory
     from recollect.runtime.resume import ResumableAgent
@@ -47,6 +49,7 @@ __version__ = "0.1.0"
 # Loaded when they are first asked for: a program that imports us for an error's name does not wait for numpy.
 _AT_FIRST_USE = {
     "AgentMemory": "recollect.memory",
+    "AgentWithMemory": "recollect.agent.agent",
     "ConsolidationReport": "recollect.tiers.consolidate",
     "ConversationMemory": "recollect.tiers.conversation",
     "EpisodicMemory": "recollect.tiers.episodic",
@@ -55,6 +58,7 @@ _AT_FIRST_USE = {
     "ResumableAgent": "recollect.runtime.resume",
     "SemanticMemory": "recollect.tiers.semantic",
     "WorkingMemory": "recollect.tiers.working",
+    "create_memory_aware_prompt": "recollect.agent.prompt",
     "step": "recollect.runtime.step",
 }
 
@@ -74,6 +78,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "TIERS",
     "AgentMemory",
+    "AgentWithMemory",
     "BadInput",
     "BadQuery",
     "BadSettings",
@@ -109,5 +114,6 @@ __all__ = [
     "TaskError",
     "Unsupported",
     "WorkingMemory",
+    "create_memory_aware_prompt",
     "step",
 ]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from recollect.agent.agent import AgentWithMemory as _AsyncAgentWithMemory
+from recollect.agent.prompt import create_memory_aware_prompt as _async_prompt
+from recollect.agent.run import Run
 from recollect.errors import BadInput, StoreClosed
 from recollect.lifecycle import Lifecycle as _AsyncLifecycle
 from recollect.memory import AgentMemory as _AsyncMemory
@@ -257,3 +260,33 @@ class ResumableAgent(_Part):
         super().__init__(real, memory._loop)
 
     run = _blocking(_AsyncAgent.run)
+
+
+class AgentWithMemory(_Part):
+    """A model with tools and memory, without await; tools that are plain functions each run in a thread."""
+
+    def __init__(
+        self, memory: AgentMemory, tools: Iterable[Any] = (), model: Any = "anthropic:claude-sonnet-4-5", **options: Any
+    ) -> None:
+        super().__init__(_AsyncAgentWithMemory(memory._real, tools, model, **options), memory._loop)
+
+    run = _blocking(_AsyncAgentWithMemory.run)
+    close = _blocking(_AsyncAgentWithMemory.close)
+
+    @property
+    def last_run(self) -> Run | None:
+        """The newest run, also one that failed: its steps, what was recalled, what it cost."""
+        return self._real.last_run  # type: ignore[no-any-return]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@functools.wraps(_async_prompt)
+def create_memory_aware_prompt(memory: AgentMemory, task: str, *, include_history: bool = True) -> str:
+    return memory._loop.run(lambda: _async_prompt(memory._real, task, include_history=include_history))
