@@ -1,8 +1,10 @@
-"""Runs the command line in this process, as a person would type it."""
+"""Runs the command line as a person would type it: in this process, which is quicker, or in one of its own."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from recollect.interfaces.cli import main
+
+OK, NOT_FOUND, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+RECOLLECT = str(Path(sys.executable).parent / "recollect")
+PLAIN = {"RECOLLECT_THREADS": "1", "COLUMNS": "200", "TERM": "dumb", "PYTHONUTF8": "1"}
 
 
 class Done(NamedTuple):
@@ -29,6 +35,21 @@ class Done(NamedTuple):
 
 
 Call = Callable[..., Done]
+
+
+def run(directory: Path, *arguments: str, given: bytes | None = None, **environ: str) -> Done:
+    """In a process of its own: what starts, reads, pipes and ends like a program."""
+    done = subprocess.run(
+        [RECOLLECT, *arguments],
+        cwd=directory,
+        input=given,
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, **PLAIN, **environ},
+    )
+    out, err = done.stdout.decode(), done.stderr.decode()
+    assert "Traceback" not in err, err
+    return Done(done.returncode, out, err)
 
 
 def caller(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from recollect.sync import AgentMemory
 from tests.embedders import HashEmbedder
-from tests.interfaces.running import Call, Done, caller
+from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller, run
 
-# typer still imports names that click means to drop; neither is ours.
-pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
-
-OK, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
-PROGRAM = "from recollect.interfaces.cli import main; main()"
 ESCAPES = (
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 bell\x07 \x9b2J back\x08space \rreturn \x1bP+q\x1b\\ :100: [bold]x[/bold]"
 )
-
-
-def run(directory: Path, *arguments: str, given: bytes | None = None, **environ: str) -> Done:
-    """In a process of its own: what starts, reads, pipes and ends like a program."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=directory,
-        input=given,
-        capture_output=True,
-        timeout=120,
-        env={**os.environ, "RECOLLECT_THREADS": "1", "COLUMNS": "200", **environ},
-    )
-    out, err = done.stdout.decode(), done.stderr.decode()
-    assert "Traceback" not in err, err
-    return Done(done.returncode, out, err)
 
 
 @pytest.fixture
@@ -143,14 +120,6 @@ class TestTerminal:
         done = run(place, "recall", "Kater", "--user", "ada", "--min-relevance", "0", PYTHONIOENCODING="ascii")
         assert done.code == OK
         assert "M?hre" in done.out
-
-    def test_a_reader_who_has_seen_enough_is_no_reason_to_complain(self, place: Path):
-        program = [sys.executable, "-c", PROGRAM, "config", "show"]
-        with subprocess.Popen(program, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-            assert running.stdout is not None
-            assert running.stderr is not None
-            running.stdout.close()
-            assert running.stderr.read() == b""
 
 
 class TestErrors:
@@ -331,32 +300,3 @@ class TestKeeping:
         assert shown["candidates"] == {"value": 50, "from": "RECOLLECT_CANDIDATES"}
         assert shown["embedder"]["from"] == "default"
         assert "minilm" in call(tmp_path, "config", "show").out
-
-    def test_the_demo_recalls_by_meaning_and_abstains(self, tmp_path: Path):
-        done = run(tmp_path, "demo")
-        assert done.code == OK, done.err
-        assert "Ada prefers metric units" in done.out.split("miles or kilometres?")[1]
-        assert "nothing relevant" in done.out.split("Mongolia?")[1]
-        assert list(tmp_path.iterdir()) == []
-
-    def test_help_names_the_commands(self, tmp_path: Path, call: Call):
-        done = call(tmp_path, "--help")
-        assert done.code == OK
-        for command in (
-            "remember",
-            "recall",
-            "forget",
-            "stats",
-            "backup",
-            "reembed",
-            "config",
-            "eval",
-            "demo",
-            "setup",
-            "export",
-            "import",
-            "lifecycle",
-            "procedures",
-        ):
-            assert command in done.out
-        assert re.fullmatch(r"\d+\.\d+\.\d+\n", call(tmp_path, "version").out)

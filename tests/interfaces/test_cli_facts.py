@@ -13,11 +13,7 @@ from recollect import AgentMemory as AsyncMemory
 from recollect import ResumableAgent, step
 from recollect.errors import StepFailed
 from recollect.sync import AgentMemory
-from tests.interfaces.running import Call, caller
-
-pytestmark = pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")
-
-OK, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
+from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller
 
 
 @pytest.fixture
@@ -93,19 +89,6 @@ class TestScope:
         assert [one["key"] for one in call(tmp_path, "procedures", "list", "--agent", "coder", "--json").json] == [
             "deploy"
         ]
-
-    @pytest.mark.parametrize(
-        "command",
-        [
-            "remember", "recall", "forget", "history", "list", "consolidate", "stats", "backup", "export", "import",
-            "lifecycle", "reembed", "procedures list", "procedures show",
-            "tasks list", "tasks show", "tasks retry", "tasks cancel",
-        ],
-    )  # fmt: skip
-    def test_every_command_has_the_same_options(self, place: Path, call: Call, command: str):
-        said = call(place, *command.split(), "--help", COLUMNS="200").out
-        for option in ("--store", "--user", "--agent", "--session", "--tenant", "--json"):
-            assert option in said
 
 
 class TestFacts:

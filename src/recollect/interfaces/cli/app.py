@@ -1,46 +1,70 @@
-"""The commands: each opens a memory, does one thing and prints it."""
+"""The command line as a whole: every command in its place, and an exit code for everything that can go wrong."""
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import sys
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 import typer
 
 from recollect import __version__
 from recollect.errors import BadInput, NotFound, RecollectError
-from recollect.inference.connect import install_local_model
-from recollect.interfaces.cli import facts, keep
+from recollect.interfaces.cli import facts, keep, setting_up
+from recollect.interfaces.cli.chat import chat
 from recollect.interfaces.cli.demo import demo
 from recollect.interfaces.cli.evaluate import eval_app
-from recollect.interfaces.cli.opening import FAILED, NOT_FOUND, USAGE, Caller, command
-from recollect.interfaces.cli.output import complain, complain_json, print_json, progress_bar, say
+from recollect.interfaces.cli.grouping import InOrder
+from recollect.interfaces.cli.opening import FAILED, INTERRUPTED, NOT_FOUND, USAGE, command
+from recollect.interfaces.cli.output import ReaderGone, complain, complain_json, say
 from recollect.interfaces.cli.procedures import procedures_app
 from recollect.interfaces.cli.tasks import tasks_app
-from recollect.memory import reembed_store
-from recollect.settings import Settings, effective
+
+_FIRST, _FACTS, _WORK, _STORE, _MACHINE = (
+    "A first look",
+    "What is known",
+    "What agents do",
+    "Looking after a store",
+    "This machine",
+)
 
 app = typer.Typer(
     name="recollect",
+    cls=InOrder,
     help="Memory for agents: one file, a local model, no server, no key.",
+    epilog="New here? `recollect demo` shows it at work, and `recollect chat` talks with you. "
+    "Exit codes: 0 done, 1 not found, 2 usage, 3 failed.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
-app.add_typer(config_app, name="config")
-app.add_typer(eval_app, name="eval")
-app.add_typer(procedures_app, name="procedures")
-app.add_typer(tasks_app, name="tasks")
-app.command()(demo)
 
-facts.add_commands(app)
-keep.add_commands(app)
+app.command(rich_help_panel=_FIRST)(command(demo))
+app.command(rich_help_panel=_FIRST)(command(chat))
+facts.add_commands(app, _FACTS)
+app.add_typer(procedures_app, name="procedures", rich_help_panel=_WORK)
+app.add_typer(tasks_app, name="tasks", rich_help_panel=_WORK)
+keep.add_commands(app, _STORE)
+setting_up.add_commands(app, _MACHINE)
+app.add_typer(eval_app, name="eval", rich_help_panel=_MACHINE)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def recollect(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Memory for agents: one file, a local model, no server, no key."""
 
 
 def run() -> None:
@@ -51,10 +75,11 @@ def run() -> None:
             stream.reconfigure(errors="replace")
     try:
         code = app(standalone_mode=False)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; what is left of it must not complain at exit.
+        sys.stdout.flush()  # here, where a reader who has gone can still be dealt with
+    except (ReaderGone, BrokenPipeError):
+        # To stop reading is their right and no failure; what is left must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
+        sys.exit(0)
     except (click.ClickException, click.Abort, KeyboardInterrupt, RecollectError) as error:
         _tell(error)
         sys.exit(_code(error))
@@ -62,6 +87,8 @@ def run() -> None:
 
 
 def _tell(error: BaseException) -> None:
+    if isinstance(error, click.UsageError) and "Did you mean" in error.message and hasattr(error, "possibilities"):
+        error.possibilities = None  # typer has made its suggestion already, and click would make it again
     text = error.format_message() if isinstance(error, click.ClickException) else str(error) or "stopped"
     if "--json" in sys.argv[1:]:
         # What the parser calls its own errors changes with its versions.
@@ -74,67 +101,11 @@ def _tell(error: BaseException) -> None:
 
 def _code(error: BaseException) -> int:
     match error:
+        case click.Abort() | KeyboardInterrupt():
+            return INTERRUPTED
         case click.ClickException() | BadInput():
             return USAGE
         case NotFound():
             return NOT_FOUND
         case _:
             return FAILED
-
-
-@app.command()
-def setup() -> None:
-    """Set the local embedding model up on this machine, once. Nothing is downloaded at run time."""
-    with progress_bar() as bar:
-        task = bar.add_task("local model", total=100)
-        where = install_local_model(
-            lambda stage, share: bar.update(task, description=stage, completed=round(100 * share))
-        )
-        bar.update(task, completed=100)
-    say(f"The local model is ready in {where}.")
-
-
-@app.command()
-@command
-def reembed(
-    embedder: Annotated[str, typer.Argument(help="The model to change to, such as `minilm` or `minilm:DIRECTORY`.")],
-    *,
-    caller: Caller,
-) -> None:
-    """Change a store's embedding model while it answers; goes on where it stopped."""
-    with progress_bar(caller.as_json) as bar:
-        task = bar.add_task("embedding", total=None)
-        # Not through an open memory: that would ask for the model the store has, which may be gone. And a store has
-        # one model for everybody in it: `--user` and the like are taken as everywhere, and change nothing.
-        done = asyncio.run(
-            reembed_store(
-                caller.existing(), embedder, progress=lambda done, every: bar.update(task, completed=done, total=every)
-            )
-        )
-    if caller.as_json:
-        print_json({"embedded": done, "model": embedder})
-    else:
-        say(f"embedded {done} items with {embedder}")
-
-
-@config_app.command("show")
-def config_show(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Print the effective settings and where each came from."""
-    options = effective()
-    Settings.load()  # complains about a value that nothing could use
-    if as_json:
-        print_json({name: {"value": _plain(value), "from": origin} for name, (value, origin) in options.items()})
-        return
-    for name, (value, origin) in options.items():
-        shown = ", ".join(tier.name for tier in value) if name == "tiers" else value
-        say(f"{name:>14}  {shown}  ({origin})")
-
-
-def _plain(value: Any) -> Any:
-    return {tier.name: asdict(tier) for tier in value} if isinstance(value, tuple) else value
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    say(__version__)

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from recollect.evals import locomo
+from recollect.errors import BadInput
+from recollect.interfaces.cli.grouping import Group
+from recollect.interfaces.cli.opening import Caller, command
 from recollect.interfaces.cli.output import console, print_json, progress_bar
-from recollect.memory import AgentMemory
 
-eval_app = typer.Typer(no_args_is_help=True, help="Measure retrieval on public data.")
+eval_app = typer.Typer(cls=Group, no_args_is_help=True, help="Measure retrieval on public data.")
 
 
 @eval_app.callback()
@@ -23,20 +24,26 @@ def evaluations() -> None:
 
 
 @eval_app.command("locomo")
-def eval_locomo(
-    path: Annotated[Path, typer.Argument(help="locomo10.json")],
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Recall of the evidence turns of LoCoMo's questions, categories 1 to 4, in a store made for the occasion."""
+@command
+def eval_locomo(path: Annotated[Path, typer.Argument(help="locomo10.json")], *, caller: Caller) -> None:
+    """Recall of the evidence turns of LoCoMo's questions, categories 1 to 4.
+
+    In a store made for the occasion and removed again; with --store it is a new file, which stays. Every conversation
+    is a user of its own, so --user and --session change nothing.
+    """
+    from recollect.evals import locomo
+    from recollect.memory import AgentMemory
+
     conversations = locomo.load(path)
+    if caller.store is not None and Path(caller.store).exists():
+        raise BadInput(f"{caller.store} exists already; name a new file for the evaluation")
 
     async def measured(report: locomo.Progress) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="recollect-eval-") as directory:
-            async with AgentMemory.open(Path(directory) / "locomo.db", tenant="locomo") as memory:
+            async with AgentMemory.open(caller.store or Path(directory) / "locomo.db", tenant="locomo") as memory:
                 return await locomo.evaluate(memory, conversations, report)
 
-    with progress_bar() as bar:
+    with progress_bar(caller.as_json) as bar:
         tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int) -> None:
@@ -45,7 +52,7 @@ def eval_locomo(
             bar.update(tasks[stage], completed=done)
 
         result = asyncio.run(measured(report))
-    print_json(result) if as_json else _show(result)
+    print_json(result) if caller.as_json else _show(result)
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -2,43 +2,86 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recollect.errors import BadInput, BadQuery, NotFound
 from recollect.interfaces.cli.opening import NOT_FOUND, Caller, command
 from recollect.interfaces.cli.output import complain, hit_json, item_json, item_line, print_json, progress_bar, say
+from recollect.interfaces.cli.piped import facts_in, standard_input
 from recollect.values import Context, MemoryItem
 
+if TYPE_CHECKING:
+    from recollect.memory import AgentMemory
+
 _PAGE = 20
+_TOGETHER = 256
 
 
-def add_commands(app: typer.Typer) -> None:
-    for function in (remember, recall, forget, history, consolidate):
-        app.command()(command(function))
-    app.command("list")(command(list_facts))
+def add_commands(app: typer.Typer, panel: str) -> None:
+    for name, function in (
+        ("remember", remember),
+        ("recall", recall),
+        ("list", list_facts),
+        ("history", history),
+        ("forget", forget),
+        ("consolidate", consolidate),
+    ):
+        app.command(name, rich_help_panel=panel)(command(function))
 
 
 def remember(
     content: Annotated[str, typer.Argument(help="What to remember; `-` reads standard input.")],
     *,
+    lines: Annotated[bool, typer.Option("--lines", help="Of standard input, every line is a fact.")] = False,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help='Of standard input, every line is JSON: {"content": …, "key": …, …}.')
+    ] = False,
     importance: Annotated[float | None, typer.Option(help="From 0 to 1; scored when not given.")] = None,
     key: Annotated[str | None, typer.Option(help="A keyed fact: a new value supersedes the old one.")] = None,
-    source: Annotated[str, typer.Option(help="Where it comes from.")] = "user",
+    source: Annotated[str, typer.Option(help="Where it comes from; what is not from `user` is trusted less.")] = "user",
     pinned: Annotated[bool | None, typer.Option("--pinned/--unpinned", help="Never faded or forgotten.")] = None,
     caller: Caller,
 ) -> None:
-    """Store a fact."""
-    text = _standard_input() if content == "-" else content
+    """Store a fact, or with `-` a text that is piped in: whole, or line by line with --lines or --jsonl."""
+    if (lines or jsonl) and content != "-":
+        raise BadInput("--lines and --jsonl are for standard input: give `-` for the content")
+    if lines and jsonl:
+        raise BadInput("a line is either the fact itself or JSON: give --lines or --jsonl, not both")
+    if lines or jsonl:
+        if key is not None:
+            raise BadInput("with one --key every line would supersede the one before; give keys in --jsonl")
+        given = {"importance": importance, "source": source, "pinned": pinned}
+        options = {name: value for name, value in given.items() if value is not None}
+        _remember_many(caller, facts_in(standard_input(), options, as_json=jsonl))
+        return
+    text = standard_input() if content == "-" else content
     item = caller.memory(lambda m: m.remember(text, importance=importance, key=key, source=source, pinned=pinned))
     print_json(item_json(item)) if caller.as_json else say(f"remembered {item.id}")
 
 
+def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:
+    with progress_bar(caller.as_json) as bar:
+        task = bar.add_task("remembering", total=len(facts))
+
+        async def keep(memory: AgentMemory) -> list[MemoryItem]:
+            kept: list[MemoryItem] = []
+            for start in range(0, len(facts), _TOGETHER):
+                kept += await memory.semantic.add_many(facts[start : start + _TOGETHER])
+                bar.update(task, completed=len(kept))
+            return kept
+
+        items = caller.memory(keep)
+    if caller.as_json:
+        print_json([item_json(item) for item in items])
+    else:
+        say(f"remembered {len({item.id for item in items})} facts from {len(items)} lines")
+
+
 def recall(
-    query: Annotated[str, typer.Argument(help="What to look for.")],
+    query: Annotated[str, typer.Argument(help="What to look for; `-` reads standard input.")],
     *,
     n: Annotated[int, typer.Option("-n", help="At most so many hits of each tier.")] = 5,
     min_relevance: Annotated[float | None, typer.Option(help="From 0 to 1; 0 shows everything.")] = None,
@@ -51,7 +94,8 @@ def recall(
 ) -> None:
     """Show what matters for a query. Exit code 1 when nothing does."""
     moment = None if as_of is None else _moment(as_of)
-    context = caller.known(lambda m: m.recall(query, n, min_relevance=min_relevance, budget=budget, as_of=moment))
+    asked = standard_input() if query == "-" else query
+    context = caller.known(lambda m: m.recall(asked, n, min_relevance=min_relevance, budget=budget, as_of=moment))
     if caller.as_json:
         print_json(_recalled(context))
     elif explain:
@@ -131,13 +175,6 @@ def consolidate(
         say(f"{one.survivor}  {'would take' if plan else 'took'} in {', '.join(one.merged)}  ({one.reason})")
     copies = sum(len(one.merged) for one in report.merged)
     say(f"{'would merge' if plan else 'merged'} {copies} of {report.examined} facts into {len(report.merged)} others")
-
-
-def _standard_input() -> str:
-    try:
-        return sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"standard input is not UTF-8 at byte {error.start}") from error
 
 
 def _moment(text: str) -> datetime:

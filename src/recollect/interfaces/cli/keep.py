@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -11,30 +12,39 @@ import typer
 
 from recollect.errors import BadInput
 from recollect.interfaces.cli.opening import Caller, command
-from recollect.interfaces.cli.output import print_json, progress_bar, say
-from recollect.memory.export_file import checked_path, opened
+from recollect.interfaces.cli.output import print_json, progress_bar, say, spent_line
 
 Everybody = Annotated[bool, typer.Option("--everybody", help="For every user and agent of the tenant.")]
 
 
-def add_commands(app: typer.Typer) -> None:
-    for function in (stats, backup, export, lifecycle):
-        app.command()(command(function))
-    app.command("import")(command(import_from))
+def add_commands(app: typer.Typer, panel: str) -> None:
+    for name, function in (
+        ("stats", stats),
+        ("lifecycle", lifecycle),
+        ("export", export),
+        ("import", import_from),
+        ("backup", backup),
+        ("reembed", reembed),
+    ):
+        app.command(name, rich_help_panel=panel)(command(function))
 
 
 def stats(*, caller: Caller) -> None:
     """Show what a store holds, tier by tier."""
-    found = asdict(caller.known(lambda m: m.stats()))
+    known = caller.known(lambda m: m.stats())
+    found = asdict(known)
     if caller.as_json:
         print_json(found)
         return
     tiers = found.pop("tiers")
+    del found["spent"]
+    for one in known.spent:
+        say(f"{'spent':>12}  {spent_line(one)}")
     for name, value in found.items():
         say(f"{name:>12}  {_shown(value)}")
     for name, tier in tiers.items():
         since = f", {_shown(tier['oldest'])} to {_shown(tier['newest'])}" if tier["oldest"] else ""
-        sessions = f" in {tier['sessions']} sessions" if tier["sessions"] else ""
+        sessions = f" in {tier['sessions']} session{'s' * (tier['sessions'] != 1)}" if tier["sessions"] else ""
         say(f"{name:>12}  {tier['items']}{sessions}{since}")
 
 
@@ -77,6 +87,8 @@ def import_from(
     caller: Caller,
 ) -> None:
     """Take an export into a store, for one user; what is there already stays. Exit code 1 when there is no file."""
+    from recollect.memory.export_file import checked_path, opened
+
     opened(checked_path(path)).close()  # before a store is made for it
     with progress_bar(caller.as_json) as bar:
         task = bar.add_task("importing", total=None)
@@ -118,6 +130,31 @@ def lifecycle(
         )
     else:
         say(str(report))
+
+
+def reembed(
+    embedder: Annotated[
+        str, typer.Argument(help="The model to change to, such as `minilm` or `openai:text-embedding-3-small`.")
+    ],
+    *,
+    caller: Caller,
+) -> None:
+    """Change a store's embedding model while it answers; goes on where it stopped."""
+    from recollect.memory import reembed_store
+
+    with progress_bar(caller.as_json) as bar:
+        task = bar.add_task("embedding", total=None)
+        # Not through an open memory: that would ask for the model the store has, which may be gone. And a store has
+        # one model for everybody in it: `--user` and the like are taken as everywhere, and change nothing.
+        done = asyncio.run(
+            reembed_store(
+                caller.existing(), embedder, progress=lambda done, every: bar.update(task, completed=done, total=every)
+            )
+        )
+    if caller.as_json:
+        print_json({"embedded": done, "model": embedder})
+    else:
+        say(f"embedded {done} items with {embedder}")
 
 
 def _shown(value: Any) -> str:

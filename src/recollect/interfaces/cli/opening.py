@@ -8,34 +8,42 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from recollect.errors import StoreUnavailable
-from recollect.memory import AgentMemory
 from recollect.settings import Settings
+
+if TYPE_CHECKING:
+    # For the checker alone, here and in the commands: who asks for help does not wait for numpy.
+    from recollect.memory import AgentMemory
 
 T = TypeVar("T")
 
 NOT_FOUND, USAGE, FAILED = 1, 2, 3
+INTERRUPTED = 130  # as shells have it for Ctrl-C
+
+
+def _common(name: str, said: str) -> Any:
+    """An option that every command has, apart from those that are its own."""
+    return typer.Option(name, help=said, rich_help_panel="Options of every command")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, of which store, and whether a program reads the answer: the options that every command has."""
 
-    store: Annotated[str | None, typer.Option("--store", help="File or URL; the setting `store` when not given.")] = (
-        None
-    )
-    user: Annotated[str, typer.Option("--user", help="Whose memory.")] = "default"
-    agent: Annotated[str, typer.Option("--agent", help="Which agent's.")] = "default"
-    session: Annotated[str | None, typer.Option("--session", help="The session it belongs to.")] = None
-    tenant: Annotated[str, typer.Option("--tenant", help="Of which tenant.")] = "default"
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, also of an error.")] = False
+    store: Annotated[str | None, _common("--store", "File or URL; the setting `store` when not given.")] = None
+    user: Annotated[str, _common("--user", "Whose memory.")] = "default"
+    agent: Annotated[str, _common("--agent", "Which agent's.")] = "default"
+    session: Annotated[str | None, _common("--session", "The session it belongs to.")] = None
+    tenant: Annotated[str, _common("--tenant", "Of which tenant.")] = "default"
+    as_json: Annotated[bool, _common("--json", "Print JSON, also of an error.")] = False
 
     def memory(self, use: Callable[[AgentMemory], Awaitable[T]]) -> T:
         """What a use of the memory gives; a store that is not there yet is made."""
+        from recollect.memory import AgentMemory
 
         async def opened() -> T:
             async with AgentMemory.open(
@@ -51,7 +59,7 @@ class Caller:
         return self.memory(use)
 
     def existing(self) -> str | None:
-        """The store, unless it is a file that is not there: only `remember` and `import` make one."""
+        """The store, unless it is a file that is not there: only `remember`, `chat` and `import` make one."""
         place = self.store if self.store is not None else Settings.load().store
         path = Path(place.removeprefix("sqlite:///")).expanduser()
         if "://" not in place.removeprefix("sqlite:///") and place.strip() and not path.exists():
@@ -78,6 +86,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         caller = Caller(**{one.name: given.pop(one.name) for one in fields(Caller)})
         function(**given, caller=caller)
 
+    # Where a line ends in the source is of no interest in a terminal.
+    called.__doc__ = "\n\n".join(
+        " ".join(part.split()) for part in inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    )
     called.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in (*own, *common)}
     return called

@@ -5,15 +5,30 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from recollect.values import Hit, MemoryItem
 
+if TYPE_CHECKING:
+    from recollect.inference.ledger import Spent
+
+
+class ReaderGone(Exception):
+    """Whoever read our output has seen enough. Not an OSError: the parser would take that for "not found"."""
+
+
+class Lines(Console):
+    """A console that says so when nobody reads it any more."""
+
+    def on_broken_pipe(self) -> None:
+        raise ReaderGone
+
+
 # Text is shown as it is: no `:100:` becomes a picture.
-console = Console(highlight=False, soft_wrap=True, emoji=False)
+console = Lines(highlight=False, soft_wrap=True, emoji=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 # Stored text may come from anywhere; without these it cannot move the cursor, recolour or retitle a terminal.
@@ -27,7 +42,16 @@ def clean(text: str) -> str:
 
 def print_json(value: Any) -> None:
     # Not through rich: a program reads this, and ASCII escapes keep every control character harmless.
-    console.file.write(json.dumps(value, indent=2, default=_plain) + "\n")
+    write(json.dumps(value, indent=2, default=plain_value) + "\n")
+
+
+def write(text: str) -> None:
+    """The text as it is, at once."""
+    try:
+        console.file.write(text)
+        console.file.flush()
+    except BrokenPipeError as error:
+        raise ReaderGone from error
 
 
 def say(text: str) -> None:
@@ -81,8 +105,15 @@ def hit_json(hit: Hit) -> dict[str, Any]:
     }
 
 
+def spent_line(spent: Spent) -> str:
+    """What a model has cost."""
+    dollars = "at a price that is not known" if spent.usd is None else f"${spent.usd:.4f}"
+    tokens = spent.read + spent.written + spent.embedded
+    return f"{spent.model}: {tokens:,} tokens in {spent.calls} calls, {dollars}"
+
+
 def progress_bar(for_program: bool = False) -> Progress:
-    """A bar on stderr, so that it never mixes with what a program reads; none for a program."""
+    """A bar on stderr, so that it never mixes with what a program reads; none for a program, nor in a log file."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -91,11 +122,11 @@ def progress_bar(for_program: bool = False) -> Progress:
         TimeRemainingColumn(),
         console=errors,
         transient=False,
-        disable=for_program,
+        disable=for_program or not errors.is_terminal,
     )
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} cannot be printed as JSON")

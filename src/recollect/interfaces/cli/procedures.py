@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recollect.errors import NotFound
+from recollect.interfaces.cli.grouping import Group
 from recollect.interfaces.cli.opening import Caller, command
 from recollect.interfaces.cli.output import print_json, say
-from recollect.memory import AgentMemory
-from recollect.tiers.procedure import Procedure
 
-procedures_app = typer.Typer(no_args_is_help=True, help="Look at the procedures of an agent.")
+if TYPE_CHECKING:
+    from recollect.memory import AgentMemory
+    from recollect.tiers.procedure import Procedure
+
+procedures_app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at the procedures of an agent.")
 
 
 @procedures_app.command("list")

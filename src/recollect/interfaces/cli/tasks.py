@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recollect.errors import BadInput, NotFound
+from recollect.interfaces.cli.grouping import Group
 from recollect.interfaces.cli.opening import Caller, command
 from recollect.interfaces.cli.output import complain, print_json, say
-from recollect.memory import AgentMemory
-from recollect.stores.base import Step, Task
 
-tasks_app = typer.Typer(no_args_is_help=True, help="Look at the long-running tasks of an agent.")
+if TYPE_CHECKING:
+    from recollect.memory import AgentMemory
+    from recollect.stores.base import Step, Task
+
+tasks_app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at the long-running tasks of an agent.")
 
 _PAGE = 100
+_STATUS = ("ready", "running", "done", "failed", "poisoned", "compensating")
 
 
 def list_tasks(
     *,
     status: Annotated[
-        str | None, typer.Option(help="Only those: ready, running, done, failed, poisoned or compensating.")
+        str | None, typer.Option(help=f"Only those: {', '.join(_STATUS)}.", autocompletion=lambda: list(_STATUS))
     ] = None,
     limit: Annotated[int, typer.Option(help="How many to a page.")] = _PAGE,
     after: Annotated[str | None, typer.Option(help="The id of the last one of the page before.")] = None,

@@ -1,0 +1,45 @@
+"""Groups of commands: in an order of their own, and with what is said about every argument."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_args, get_type_hints
+
+import click
+from typer.core import TyperArgument, TyperGroup
+from typer.models import ArgumentInfo
+
+ORDER = (
+    *("demo", "chat"),
+    *("remember", "recall", "list", "history", "forget", "consolidate"),
+    *("procedures", "tasks"),
+    *("stats", "lifecycle", "export", "import", "backup", "reembed"),
+    *("setup", "config", "eval", "version"),
+)
+
+
+class Group(TyperGroup):
+    """A group that puts right what typer before 0.26 and click from 8.5 do not agree on."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for one in self.commands.values():
+            for parameter in one.params:
+                if isinstance(parameter, TyperArgument) and not parameter.help:
+                    parameter.help = _said_about(parameter, one)
+
+
+class InOrder(Group):
+    """The commands in the order in which somebody meets them, rather than plain ones before groups."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
+def _said_about(argument: TyperArgument, command: click.Command) -> str | None:
+    """The help of an argument as it was written: click sets aside what typer has set before it."""
+    if command.callback is None or argument.name is None:
+        return None
+    hints = get_type_hints(inspect.unwrap(command.callback), include_extras=True)
+    written = [one for one in get_args(hints[argument.name]) if isinstance(one, ArgumentInfo)]
+    return written[0].help if written else None
