@@ -51,6 +51,11 @@ class TestDaysLater:
         assert max(hit.relevance for hit in context.hits) <= 0.75
         assert all("only because it is recent" in str(hit.why) for hit in context.hits)
 
+    async def test_whoever_asks_for_everything_is_shown_also_what_nothing_speaks_for(self, wedding: AgentMemory):
+        context = str(await wedding.recall("volcanoes", 20, min_relevance=0.0))
+        for said in ("The cello is out of tune.", "Turn the pegs.", WEDDING, "How lovely for her."):
+            assert said in context
+
     @pytest.mark.parametrize("later", LATER, ids=str)
     async def test_what_was_said_is_found_by_its_words(
         self, wedding: AgentMemory, clock: ManualClock, later: timedelta

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recollect.errors import BadSettings
-from recollect.settings import TIERS, MemoryTier, Settings, effective
+from recollect.settings import TIERS, MemoryTier, Secret, Settings, effective
 
 
 def written(directory: Path, text: str) -> Path:
@@ -135,3 +138,44 @@ def test_tiers_are_not_set_by_a_variable(tmp_path: Path):
 )
 def test_other_variables_with_our_prefix_are_left_alone(other: str, tmp_path: Path):
     assert Settings.load(environ={f"RECOLLECT_{other}": "1"}, directory=tmp_path) == Settings()
+
+
+class TestKeys:
+    """A key is used and never seen: not in what is printed of the settings, nor in an error about them."""
+
+    KEY = "sk-a-key-that-nobody-may-see"
+
+    @pytest.mark.parametrize("origin", ["argument", "environment", "file"])
+    def test_it_is_taken_from_everywhere_and_shown_nowhere(self, origin: str, tmp_path: Path):
+        environ = {"RECOLLECT_OPENAI_API_KEY": self.KEY} if origin == "environment" else {}
+        given = {"openai_api_key": self.KEY} if origin == "argument" else {}
+        if origin == "file":
+            written(tmp_path, f'openai_api_key = "{self.KEY}"\n')
+        loaded = Settings.load(environ=environ, directory=tmp_path, **given)
+        assert isinstance(loaded.openai_api_key, Secret)
+        assert loaded.openai_api_key.reveal() == self.KEY
+        found = effective(environ, tmp_path, given)
+        assert found["openai_api_key"][0] == "(set, and not shown)"
+        assert found["voyage_api_key"] == ("", "default")
+        for shown in (repr(loaded), str(loaded), f"{loaded.openai_api_key}", str(asdict(loaded)), str(found)):
+            assert self.KEY not in shown
+        assert self.KEY not in json.dumps({name: str(value) for name, value in found.items()})
+
+    def test_it_may_be_given_hidden_already_and_survives_a_copy(self):
+        settings = Settings(openai_api_key=Secret(f" {self.KEY}\n"))
+        again = copy.deepcopy(replace(settings, readers=2))
+        assert again.openai_api_key == Secret(self.KEY)
+        assert again != Settings()
+        assert hash(again.openai_api_key) == hash(Secret(self.KEY))
+
+    def test_it_is_not_written_down(self):
+        with pytest.raises(TypeError, match="not written down"):
+            Secret(self.KEY).__reduce__()
+
+    def test_what_is_no_key_is_refused_without_repeating_it(self, tmp_path: Path):
+        with pytest.raises(BadSettings, match="openai_api_key") as caught:
+            Settings(openai_api_key=[self.KEY])  # type: ignore[arg-type]
+        assert self.KEY not in str(caught.value)
+        with pytest.raises(BadSettings, match="openai_api_key") as caught:
+            Settings.load(environ={}, directory=written(tmp_path, f'openai_api_key = ["{self.KEY}"]'))
+        assert self.KEY not in str(caught.value)

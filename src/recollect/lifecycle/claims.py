@@ -32,6 +32,14 @@ class Claim:
     """Whether it is worth keeping on its own account, and not only where another rule says so."""
     probes: tuple[str, ...] = field(default=(), compare=False)
     """Words of which one is in nearly every other statement about this slot."""
+    plainly: str = field(default="", compare=False)
+    """The sentence in which somebody would say it who is asked, however it was said."""
+    also: tuple[str, ...] = field(default=(), compare=False)
+    """Other slots that it denies the value of: nobody likes what they do not drink any more."""
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return (self.slot, *self.also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,9 @@ class Clause:
 def ends(later: Claim, earlier: Claim) -> bool:
     """Whether both cannot be true, so that the later one holds."""
     if later.slot != earlier.slot:
-        return False
+        return (
+            earlier.holds and earlier.slot in later.also and (later.value, later.over) == (earlier.value, earlier.over)
+        )
     if later.holds and earlier.holds:
         if later.over and later.over == earlier.value:
             return not earlier.over or earlier.over == later.value
@@ -95,6 +105,10 @@ def _claim(clause: str) -> Claim | None:
     return None
 
 
+def _unless(holds: bool) -> str:
+    return "" if holds else "not "
+
+
 def _holds(match: re.Match[str]) -> bool:
     return not match.groupdict().get("no")
 
@@ -117,12 +131,20 @@ def _probes(*texts: str) -> tuple[str, ...]:
 def _home(match: re.Match[str], corrects: bool) -> Claim | None:
     place = match["place"]
     moved = "moved" in match.groupdict() and match["moved"] is not None
+    alone = not match[0].lower().startswith("we ")
     # "I moved to Linux" is no address.
-    if not may_be_place(place) or (moved and not (is_place(place) or match["within"] or corrects)):
+    if not may_be_place(place) or (moved and not (is_place(place) or match["within"] or (corrects and alone))):
+        return None
+    # "I left Siemens, and I live in Porto now" tells of two things.
+    gone = match.groupdict().get("gone")
+    if gone and not is_place(gone):
         return None
     slot = "home country" if is_country(place) else "home"
     holds = _holds(match) and match.groupdict().get("away") is None
-    return Claim(slot, _named(place), holds, True, probes=_probes("live living moved based reside home", place))
+    return Claim(
+        slot, _named(place), holds, True, probes=_probes("live living moved relocated based reside home", place),
+        plainly=f"I {'live' if holds else 'do not live'} in {place}",
+    )  # fmt: skip
 
 
 def _employer(match: re.Match[str], corrects: bool) -> Claim | None:
@@ -131,7 +153,11 @@ def _employer(match: re.Match[str], corrects: bool) -> Claim | None:
     # "I quit Vim" leaves no employer.
     if match.groupdict().get("left", "").lower() == "quit" and " my " not in match[0] and not may_be_place(org):
         return None
-    return Claim("employer", _named(org), holds, True, probes=_probes("work working job employed quit left", org))
+    at = f"work at {org}" if org else "have a job"
+    return Claim(
+        "employer", _named(org), holds, True, probes=_probes("work working job employed quit left", org),
+        plainly=f"I {'' if holds else 'do not '}{at}",
+    )  # fmt: skip
 
 
 def _trait(match: re.Match[str], corrects: bool) -> Claim | None:
@@ -139,12 +165,17 @@ def _trait(match: re.Match[str], corrects: bool) -> Claim | None:
     group = next((name for name, words in say.GROUPS.items() if trait in words), None)
     others = say.GROUPS[group] if group else ()
     return Claim(
-        group or f"trait {trait}", _value(trait), _holds(match), group is not None, probes=_probes(trait, *others)
-    )
+        group or f"trait {trait}", _value(trait), _holds(match), group is not None, probes=_probes(trait, *others),
+        plainly=f"I am {_unless(_holds(match))}{trait}",
+    )  # fmt: skip
 
 
 def _allergy(match: re.Match[str], corrects: bool) -> Claim | None:
-    return Claim("allergy", _value(match["thing"]), _holds(match), probes=_probes("allergic allergy", match["thing"]))
+    thing = match["thing"]
+    return Claim(
+        "allergy", _value(thing), _holds(match), probes=_probes("allergic allergy", thing),
+        plainly=f"I am {_unless(_holds(match))}allergic to {thing}",
+    )  # fmt: skip
 
 
 def _taste(match: re.Match[str], corrects: bool) -> Claim | None:
@@ -156,7 +187,11 @@ def _taste(match: re.Match[str], corrects: bool) -> Claim | None:
     if not liked and not _holds(match):
         return None
     firm = bool(say.NO_MORE.search(match.string)) and not _holds(match)
-    return Claim("taste", _value(thing), liked and _holds(match), kind="preference", firm=firm, probes=_probes(thing))
+    holds = liked and _holds(match)
+    return Claim(
+        "taste", _value(thing), holds, kind="preference", firm=firm, probes=_probes(thing),
+        plainly=f"I {'like' if holds else 'do not like'} {thing}",
+    )  # fmt: skip
 
 
 def _preferred(match: re.Match[str], corrects: bool) -> Claim | None:
@@ -166,13 +201,17 @@ def _preferred(match: re.Match[str], corrects: bool) -> Claim | None:
     return Claim(
         "preferred", _value(thing), _holds(match), over=_value(other), kind="preference",
         probes=_probes(thing, other),
+        plainly=f"I {'prefer' if _holds(match) else 'do not prefer'} {thing}{f' over {other}' if other else ''}",
     )  # fmt: skip
 
 
 def _name(match: re.Match[str], corrects: bool) -> Claim | None:
     if not say.NO_NAMES.isdisjoint(_named(match["name"])[:1]):
         return None
-    return Claim("name", _named(match["name"]), _holds(match), True, probes=_probes("name call called go"))
+    return Claim(
+        "name", _named(match["name"]), _holds(match), True, probes=_probes("name call called go"),
+        plainly=f"My name is {_unless(_holds(match))}{match['name']}",
+    )  # fmt: skip
 
 
 def _fits(what: str, value: str) -> bool:
@@ -190,6 +229,7 @@ def _attribute(match: re.Match[str], corrects: bool) -> Claim | None:
     return Claim(
         what, _named(value), _holds(match), True, kind="preference" if favourite else "identity",
         firm=not _holds(match), probes=_probes(what, "favorite" if favourite else ""),
+        plainly=f"My {what} is {_unless(_holds(match))}{value}",
     )  # fmt: skip
 
 
@@ -199,17 +239,22 @@ def _kin(match: re.Match[str], corrects: bool) -> Claim | None:
     if not _fits(what, value):
         return None
     kin = match["kin"].lower()
-    return Claim(f"{kin} {what}", _named(value), _holds(match), True, firm=False, probes=_probes(kin, what))
+    return Claim(
+        f"{kin} {what}", _named(value), _holds(match), True, firm=False, probes=_probes(kin, what),
+        plainly=f"My {kin}'s {what} is {_unless(_holds(match))}{value}",
+    )  # fmt: skip
 
 
 def _age(match: re.Match[str], corrects: bool) -> Claim | None:
-    return Claim("age", _named(match["value"]), True, True, probes=_probes("years old age"))
+    value = match["value"]
+    return Claim("age", _named(value), True, True, probes=_probes("years old age"), plainly=f"I am {value} years old")
 
 
 def _language(match: re.Match[str], corrects: bool) -> Claim | None:
     return Claim(
         "language of answers", _named(match["language"]), _holds(match), True, kind="preference", firm=False,
         probes=_probes("answer reply respond write speak talk"),
+        plainly=f"{'Answer' if _holds(match) else 'Do not answer'} in {match['language']}",
     )  # fmt: skip
 
 
@@ -219,18 +264,23 @@ def _rule(match: re.Match[str], corrects: bool) -> Claim | None:
         return None
     who = (match["who"] or "").strip().lower()
     holds = match["how"].lower() == "always"
-    return Claim(f"rule {who}".strip(), _value(rest), holds, kind="preference", firm=False, probes=_probes(rest))
+    return Claim(
+        f"rule {who}".strip(), _value(rest), holds, kind="preference", firm=False, probes=_probes(rest),
+        plainly=f"{who} {'always' if holds else 'never'} {rest}".strip(),
+    )  # fmt: skip
 
 
 def _habit(match: re.Match[str], corrects: bool) -> Claim | None:
     thing = match["thing"] or ""
     if say.POINTS.match(thing):
         return None
-    verb = match["verb"].lower()
+    verb = say.INFINITIVE.get(match["verb"].lower(), match["verb"].lower())
     firm = bool(say.NO_MORE.search(match.string)) and not _holds(match)
     return Claim(
-        f"habit {verb}", _value(thing), _holds(match), kind="preference", firm=firm, probes=_probes(verb, thing)
-    )
+        f"habit {verb}", _value(thing), _holds(match), kind="preference", firm=firm, probes=_probes(verb, thing),
+        plainly=f"I {'' if _holds(match) else 'do not '}{verb} {thing}".strip(),
+        also=("taste", "preferred") if firm and thing else (),
+    )  # fmt: skip
 
 
 _Read = Callable[[re.Match[str], bool], Claim | None]

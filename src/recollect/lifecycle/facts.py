@@ -14,6 +14,7 @@ from recollect.lifecycle import marks
 from recollect.lifecycle.claims import Claim, claims_of
 from recollect.lifecycle.forget import is_copy
 from recollect.lifecycle.known import adds_nothing, is_claimed_by
+from recollect.lifecycle.plainly import worded
 from recollect.lifecycle.promote import IMPORTANCE, Rule
 from recollect.lifecycle.report import Action
 from recollect.lifecycle.run import Run
@@ -141,10 +142,10 @@ class Facts:
             else:
                 self._changed[one.id] = (one, one.version)
         fresh = (item,) if found is None else (found.item, *found.left)
-        for one in fresh:
+        for one in map(worded, fresh):
             self.fresh[one.id] = one
         self.actions += [Action(one.id, "semantic", f"what still holds of {one.derived_from[0]}") for one in fresh[1:]]
-        for slot in {claim.slot for claim in claims}:
+        for slot in sorted({slot for claim in claims for slot in claim.slots}):
             name = marks.valued(slot)
             lately = [*(await self.note(name)).get("items", ()), *(one.id for one in fresh)]
             self.set_note(name, {"items": lately[-_LATELY:]})
@@ -154,7 +155,8 @@ class Facts:
         """What may claim something of the same slots: found by its words, and by the notes on what was said lately."""
         ids: dict[str, None] = {}
         for claim in claims:
-            ids |= dict.fromkeys((await self.note(marks.valued(claim.slot))).get("items", ()))
+            for slot in claim.slots:
+                ids |= dict.fromkeys((await self.note(marks.valued(slot))).get("items", ()))
             where = Where(self._run.facts, live_at=self._run.now)
             found = await self._run.means.records.matching(where, claim.probes, limit=_KIN)
             short = heapq.nsmallest(_SHORTEST, found.found, key=lambda one: one.brief.length)

@@ -18,7 +18,7 @@ from recollect.values import NOTHING, Space
 Speaker = Literal["user", "agent"]
 
 _TRUST = {"user": 1.0, "human": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.3, "web": 0.3}
-_NOT_THE_USER = frozenset("assistant agent ai bot model system tool function developer llm".split())
+NOT_THE_USER = frozenset("assistant agent ai bot model system tool function developer llm".split())
 
 _LABEL = re.compile(r"^[ \t]*(user|human|assistant|agent|ai|bot|system|tool|model)[ \t]*:[ \t]*", re.I | re.M)
 # What an agent decided or found out fits into a few sentences.
@@ -76,7 +76,7 @@ def _speaker(space: Space, entry: Entry, told: Mapping[str, Any]) -> Speaker | N
         telling = entry.kind == "decision" or entry.importance >= _TELLING_OUTCOME
         return "agent" if telling and "task" not in told and len(entry.content) <= _LONGEST_DECISION else None
     role = str(told.get("role") or told.get("speaker") or "").strip().lower()
-    return "user" if entry.kind == "turn" and role not in _NOT_THE_USER else None
+    return "user" if entry.kind == "turn" and role not in NOT_THE_USER else None
 
 
 def _users_part(content: str) -> str:

@@ -9,7 +9,7 @@ from recollect.lifecycle.recited import is_recited
 from recollect.words import analyse
 
 # A longer message is a pasted document: its first sentences may be the sender's own, the rest is material.
-_LONGEST_MESSAGE = 4000
+LONGEST_MESSAGE = 4000
 _OWN_WORDS = 600
 # A longer sentence is a log, a table or a list.
 _LONGEST_SENTENCE = 400
@@ -108,13 +108,13 @@ def statements(message: str) -> list[Statement]:
     """The sentences of a message that its sender may be stating; none when it asks not to be kept."""
     if asks_to_be_forgotten(message):
         return []
-    text = message if len(message) <= _LONGEST_MESSAGE else message[:_OWN_WORDS].rpartition("\n")[0]
+    text = message if len(message) <= LONGEST_MESSAGE else message[:_OWN_WORDS].rpartition("\n")[0]
     text = _QUOTED_LINE.sub("", _FENCED.sub("\n", text))
     material = _MATERIAL.search(text)
     if material:
         text = text[: material.start()]
     found: list[Statement] = []
-    for sentence in _sentences(text):
+    for sentence in sentences(text):
         if len(sentence) <= _LONGEST_SENTENCE and not is_recited(sentence):
             found.append(Statement(sentence, _unquoted(sentence), found[-1] if found else None))
     return found
@@ -135,7 +135,8 @@ def says_something(text: str, least: int = 1) -> bool:
     return len(set(analyse(text))) >= least
 
 
-def _sentences(text: str) -> list[str]:
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, and the lines of a list."""
     pieces: list[str] = []
     start = 0
     for gap in (*_END.finditer(text), None):

@@ -8,6 +8,7 @@ from recollect.lifecycle.phrasing import either, pattern
 
 LONGEST = 240
 
+_APOSTROPHE = re.compile(r"['’‘]")
 _EXPANDED = (
     (re.compile(r"[’‘]"), "'"),
     (re.compile(r"\b(i)'m\b", re.I), r"\1 am"),
@@ -21,6 +22,8 @@ _EXPANDED = (
 
 def plain(line: str) -> str:
     """The line with its contractions written out."""
+    if _APOSTROPHE.search(line) is None:
+        return line
     for found, written in _EXPANDED:
         line = found.sub(written, line)
     return line
@@ -47,7 +50,7 @@ _WHEN = (
     + either(rf"""
     last (?:year|month|week|spring|summer|autumn|fall|winter|{_MONTH}), this (?:year|month|week|spring|autumn|winter),
     in (?:{_MONTH}(?: \d{{4}})?|\d{{4}}|the (?:spring|summer|autumn|winter)),
-    (?:a|two|three|six|\d+) (?:years?|months?|weeks?) ago
+    (?:a|two|three|six|\d+) (?:years?|months?|weeks?|days?) ago, yesterday
 """)
     + ")?"
 )
@@ -62,7 +65,7 @@ PARTS = pattern(r"(?:,? and |; |, but |, )(?=(?:i|i'm|my|we|please call me|call 
 JOINED = pattern(
     r"\b(?:and|but|or|which|who|because|so|though|although|since|while|when|if|unless|except|until|as long as)\b"
 )
-NO_MORE = pattern(r"\b(?:any ?more|any longer|no longer)\b")
+NO_MORE = pattern(r"\b(?:any ?more|any longer|no longer|stopped|quit|gave up|given up)\b")
 # What these point at is gone with the talk.
 POINTS = pattern(
     r"^(?:",
@@ -85,16 +88,24 @@ _OTHER = r"(?P<other>[\w'&-]+(?: (?!(?:and|but|or|because|when|if|so)\b)[\w'&-]+
 _PERSON = rf"(?P<name>{_WORD}(?: {_WORD}){{0,3}}?)"
 _VALUE = r"(?P<value>[^,;:!?\s][^,;:!?]{0,79}?)"
 
-HOME = (
-    rf"i (?:am )?{_NO}{_OFTEN}(?:live|living|based|reside|residing) {_OFTEN}in {_PLACE}",
-    rf"i (?:have )?{_OFTEN}(?P<moved>moved) {_OFTEN}(?:back )?(?:from [\w ]{{2,40}} )?to {_PLACE}"
-    rf"(?: from [\w ]{{2,40}}?)?{_WHEN}",
-    rf"i (?:have )?{_OFTEN}moved (?P<away>away from|out of) {_PLACE}{_WHEN}",
+# Who is "not in Lisbon any more" may be travelling; what counts is what they say next.
+_GONE = (
+    r"(?:(?:(?:i am|we are) (?:not|no longer) in|(?:i|we) (?:have )?left) (?P<gone>[\w ]{2,30}?)"
+    r"(?: any ?more| any longer)?(?:[,;]|,? and|,? but) )?"
 )
+HOME = (
+    rf"{_GONE}i (?:am )?{_NO}{_OFTEN}(?:live|living|based|reside|residing) {_OFTEN}in {_PLACE}",
+    rf"{_GONE}we {_NO}{_OFTEN}live {_OFTEN}in {_PLACE}",
+    rf"{_GONE}(?:i|we) (?:have )?{_OFTEN}(?P<moved>moved|relocated) {_OFTEN}(?:back )?(?:from [\w ]{{2,40}} )?"
+    rf"to {_PLACE}(?: from [\w ]{{2,40}}?)?{_WHEN}",
+    rf"(?:i|we) (?:have )?{_OFTEN}moved (?P<away>away from|out of) {_PLACE}{_WHEN}",
+)
+_SWITCHED = r"(?:i (?:have )?(?:just |recently )?(?:changed|switched) jobs[,;]? (?:and )?)?"
 EMPLOYER = (
-    rf"i (?:am )?{_NO}{_OFTEN}(?:work|employed) {_OFTEN}(?:at|for|by) {_ORG}(?: as an? [\w -]{{3,30}}?)?",
+    rf"{_SWITCHED}i (?:am )?{_NO}{_OFTEN}(?:work|employed) {_OFTEN}(?:at|for|by) {_ORG}(?: as an? [\w -]{{3,30}}?)?",
     rf"i (?:have )?{_OFTEN}(?:started|begun) (?:working|to work|a (?:new )?job|my new job)"
     rf" (?:at|for|with) {_ORG}{_WHEN}",
+    rf"i (?:have )?{_OFTEN}(?:got|found|have) (?:an?|my) (?:new )?(?:job|position|role) (?:at|with) {_ORG}{_WHEN}",
     rf"i (?:have )?{_OFTEN}(?P<left>quit|left|resigned from|lost) my (?:old |day )?(?:job|position)"
     rf"(?: (?:at|with|for) {_ORG})?{_WHEN}",
     rf"i (?:have )?{_OFTEN}(?P<left>quit|resigned from|quit working (?:at|for)|stopped working (?:at|for))"
@@ -174,4 +185,9 @@ LANGUAGE = (
     rf" in (?P<language>{_LANGUAGES})(?: only| from now on| every time| in (?:the )?future)?",
 )
 RULE = (r"(?P<who>i |we )?(?P<how>always|never) (?P<rest>[^,;:!?]{3,80}?)",)
-HABIT = (rf"i {_NO}{_OFTEN}(?P<verb>eat|drink|smoke|drive|wear)(?: {_THING})?",)
+INFINITIVE = {"eating": "eat", "drinking": "drink", "smoking": "smoke", "driving": "drive", "wearing": "wear"}
+HABIT = (
+    rf"i {_NO}{_OFTEN}(?P<verb>eat|drink|smoke|drive|wear)(?: {_THING})?",
+    rf"i (?:have )?{_OFTEN}(?P<no>stopped|quit|gave up|given up) (?P<verb>{'|'.join(INFINITIVE)})"
+    rf"(?: {_THING})??{_WHEN}",
+)

@@ -72,26 +72,29 @@ def each_once(lines: Sequence[Line]) -> list[Line]:
     that lasts longest stays, among equals the one worth most, and then the later one. What was said or happened is
     left out too where it only quotes another line.
     """
+    keys = [key(line.hit.item.content) for line in lines]
     by_text: dict[str, int] = {}
     by_id: dict[str, int] = {}
     twins: dict[int, list[MemoryItem]] = {}
     for at in sorted(range(len(lines)), key=lambda at: (lines[at].lasts, lines[at].worth, at), reverse=True):
         item = lines[at].hit.item
-        same = by_id.get(item.id, by_text.get(key(item.content)))
+        same = by_id.get(item.id, by_text.get(keys[at]))
         if same is not None:
-            twins[same].append(item)
+            # Two sources may have found the very same item.
+            if (item.tier, item.id) != (lines[same].hit.item.tier, lines[same].hit.item.id):
+                twins[same].append(item)
             continue
         twins[at] = []
         by_id.update(dict.fromkeys((*item.derived_from, item.id), at))
-        for text in lines[at].texts:
-            by_text.setdefault(key(text), at)
-    _without_echoes(lines, twins)
+        for said in [key(text) for text in lines[at].says] or [keys[at]]:
+            by_text.setdefault(said, at)
+    _without_echoes(lines, keys, twins)
     return [replace(lines[at], twins=tuple(twins[at])) if twins[at] else lines[at] for at in sorted(twins)]
 
 
-def _without_echoes(lines: Sequence[Line], twins: dict[int, list[MemoryItem]]) -> None:
+def _without_echoes(lines: Sequence[Line], keys: Sequence[str], twins: dict[int, list[MemoryItem]]) -> None:
     places = sorted(twins)
-    for echo, said in echoes([key(lines[at].hit.item.content) for at in places]).items():
+    for echo, said in echoes([keys[at] for at in places]).items():
         if lines[places[echo]].hit.tier in _LOGS:
             twins[places[said]] += [lines[places[echo]].hit.item, *twins.pop(places[echo])]
 

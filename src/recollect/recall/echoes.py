@@ -44,15 +44,18 @@ def key(text: str) -> str:
 def echoes(keys: Sequence[str]) -> dict[int, int]:
     """Of texts, given as their keys, those that add nothing to another one: by place, with the place of that one."""
     found: dict[int, int] = {}
-    known: list[tuple[str, int, int]] = []
+    known: list[tuple[str, int]] = []
+    # A text that is within another has its longest word there too, so that few have to be looked for.
+    by_word: dict[str, list[int]] = {}
     for at in sorted(range(len(keys)), key=lambda at: (len(keys[at]), at)):
-        own = f" {keys[at]} "
-        for said, size, place in known:
-            if len(own) - size <= _LONGEST_FRAME and said in own and _frames(own.replace(said, " ", 1)):
+        own, words = f" {keys[at]} ", keys[at].split(" ")
+        for said, place in [known[one] for one in sorted({one for word in words for one in by_word.get(word, ())})]:
+            if len(own) - len(said) <= _LONGEST_FRAME and said in own and _frames(own.replace(said, " ", 1)):
                 found[at] = place
                 break
         if own.count(" ") > _LEAST_WORDS:
-            known.append((own, len(own), found.get(at, at)))
+            by_word.setdefault(max(words, key=len), []).append(len(known))
+            known.append((own, found.get(at, at)))
     return found
 
 

@@ -126,11 +126,12 @@ _ACKNOWLEDGES = (
     "|for your help|for the help|please|i understand|how can i help(?: you)?(?: today)?|there|again|well|oh|ah|hm+"
     "|exactly|correct|true|that's (?:fine|good|great|right|all|it)|let me know(?: if you need anything(?: else)?)?"
 )
-_BARE = re.compile(rf"\W*(?:(?:{_ACKNOWLEDGES})(?!\w)\W*)+", re.IGNORECASE)
+# In lower case: regardless of case, each of the words would be tried on every message.
+_BARE = re.compile(rf"\W*(?:(?:{_ACKNOWLEDGES})(?!\w)\W*)+")
 _LONGEST_BARE = 120
 
 
 def is_bare(text: str) -> bool:
     """Whether a message only says that it was heard, or greets: by itself it is worth nobody's while."""
     short = text.strip()
-    return len(short) <= _LONGEST_BARE and bool(_BARE.fullmatch(short.replace("\u2019", "'")))
+    return len(short) <= _LONGEST_BARE and bool(_BARE.fullmatch(short.casefold().replace("\u2019", "'")))

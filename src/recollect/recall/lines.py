@@ -62,13 +62,9 @@ class Line:
     lasts: int = 0
     """Of lines that say the same, the one that lasts longer is shown."""
     says: tuple[str, ...] = ()
-    """The texts in it, where it stands for several."""
+    """The texts in it, where it stands for several, and not for its item's alone."""
     twins: tuple[MemoryItem, ...] = ()
     """Others that say the same, and are left out for this one."""
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return self.says or (self.hit.item.content,)
 
 
 @dataclass(frozen=True, slots=True)

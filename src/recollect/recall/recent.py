@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress
 
 import numpy as np
 
 from recollect.recall.calibrate import Calibration, by_itself, by_words_alone
 from recollect.recall.fuse import Weights
 from recollect.recall.leaning import Leaning
+from recollect.recall.learned import Learned
 from recollect.stores.bm25 import Corpus, rarity
 from recollect.values import Why
 from recollect.words import analyse
@@ -70,21 +72,33 @@ def shared_words(query: str, texts: Sequence[str]) -> dict[int, Shared]:
 
     As the searches of the tiers weigh them, except that only whether a word is there counts.
     """
+    return shared_with(query, [tuple(texts)])[0]
+
+
+def shared_with(query: str, groups: Sequence[tuple[str, ...]]) -> list[dict[int, Shared]]:
+    """The same for texts in groups, such as sessions, which are weighed together."""
     terms = tuple(dict.fromkeys(analyse(query)))
     if not terms:
-        return _with_phrase(" ".join(query.lower().split()), texts)
+        phrase = " ".join(query.lower().split())
+        return [_with_phrase(phrase, texts) for texts in groups]
     marks = [hash(term) for term in terms]
     wanted = frozenset(marks)
-    # Most texts have none of the words, and that is seen at once.
-    known = {at: one for at, text in enumerate(texts) if not wanted.isdisjoint(one := _TERMS.of(text))}
-    corpus = Corpus(max(len(texts), 1), 1.0)
-    weights = [rarity(corpus, sum(mark in one for one in known.values())) for mark in marks]
+    # Most texts have none of the words, and those that do share the same few.
+    known = [_WORDS.of(texts).common(wanted) for texts in groups]
+    counts = Counter(chain.from_iterable(common for group in known for common in group.values()))
+    corpus = Corpus(max(sum(map(len, groups)), 1), 1.0)
+    weights = [rarity(corpus, counts[mark]) for mark in marks]
     asked = sum(weights)
-    found = {}
-    for at, one in known.items():
-        has = [mark in one for mark in marks]
-        found[at] = Shared(sum(compress(weights, has)) / asked, tuple(compress(terms, has)))
-    return found
+    shared: dict[frozenset[int], Shared] = {}
+    for common in {common for group in known for common in group.values()}:
+        has = [mark in common for mark in marks]
+        shared[common] = Shared(sum(compress(weights, has)) / asked, tuple(compress(terms, has)))
+    return [{at: shared[common] for at, common in group.items()} for group in known]
+
+
+def unread(groups: Sequence[tuple[str, ...]]) -> int:
+    """How many letters have to be taken apart for `shared_with`: those of texts it was not asked about before."""
+    return sum(len(text) for texts in _WORDS.new(groups) for text in _TERMS.new(texts))
 
 
 def excerpt(text: str, query: str, longest: int) -> str:
@@ -103,30 +117,34 @@ def excerpt(text: str, query: str, longest: int) -> str:
     return " ".join(sentences[at] for at in sorted(chosen or best[:1]))
 
 
-class _Terms:
-    """The words of texts that are asked about again and again, so that none is taken apart twice.
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of some texts, by their hashes: of each, and of all of them together."""
 
-    It knows texts and words by their hashes alone: what is cleared or erased must not live on here.
-    """
+    each: tuple[frozenset[int], ...]
+    every: frozenset[int]
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._known: dict[tuple[int, int], frozenset[int]] = {}
+    def common(self, wanted: frozenset[int]) -> dict[int, frozenset[int]]:
+        """Which of the wanted words each text has, by its place, where it has any."""
+        if wanted.isdisjoint(self.every):
+            return {}
+        return {at: common for at, words in enumerate(self.each) if (common := wanted & words)}
 
-    def of(self, text: str) -> frozenset[int]:
-        key = (hash(text), len(text))
-        found = self._known.get(key)
-        if found is None:
-            found = frozenset(map(hash, analyse(text[:_LOOKED_INTO])))
-            if len(self._known) >= self._size:
-                self._known.clear()
-            self._known[key] = found
-        return found
+
+def _words_of(texts: tuple[str, ...]) -> _Words:
+    each = tuple(map(_TERMS.of, texts))
+    return _Words(each, frozenset().union(*each))
+
+
+def _terms_of(text: str) -> frozenset[int]:
+    return frozenset(map(hash, analyse(text[:_LOOKED_INTO])))
 
 
 # A longer text is found by the search of its tier; here it would hold up what was said a minute ago.
 _LOOKED_INTO = 20_000
-_TERMS = _Terms(8192)
+_TERMS = Learned(_terms_of, 8192)
+# Sessions that are over are read as the same texts every time, and are known as a whole.
+_WORDS = Learned(_words_of, 512)
 
 
 def _with_phrase(phrase: str, texts: Sequence[str]) -> dict[int, Shared]:
@@ -138,8 +156,9 @@ def judged(seen: Seen, calibration: Calibration, leaning: Leaning | None) -> Jud
     """Each text by itself: the better of what it says and of how new it is, where the question leans on that."""
     share = np.array([one.share for one in seen.shared], np.float64)
     cosines = np.array([np.nan if cosine is None else cosine for cosine in seen.cosines], np.float64)
-    several = np.array([len(one.matched) >= _WORDS_TO_TRUST for one in seen.shared]) & np.isnan(cosines)
-    meaning = (np.nan_to_num(calibration.on_our_scale(cosines)) - _UNRELATED) / (1.0 - _UNRELATED)
+    unknown = np.isnan(cosines)
+    several = np.array([len(one.matched) >= _WORDS_TO_TRUST for one in seen.shared]) & unknown
+    meaning = (np.where(unknown, 0.0, calibration.on_our_scale(cosines)) - _UNRELATED) / (1.0 - _UNRELATED)
     said = np.maximum(by_itself(meaning, share), np.where(several, by_words_alone(share), 0.0))
     recency = np.zeros(len(said))
     if leaning is not None:

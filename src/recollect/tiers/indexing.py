@@ -10,6 +10,13 @@ from recollect.words import analyse, date_terms
 
 # About 180 words are 240 word pieces: what a small encoder reads at once without cutting.
 _PASSAGE_WORDS = 180
+
+PLAINLY = "plainly"
+"""Where the metadata of an item tells in plain words what its text says in others, a sentence a line.
+
+It is kept with the item, so that whoever embeds it again, or takes it elsewhere, embeds the same.
+"""
+
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
 
 
@@ -34,9 +41,23 @@ def passages(content: str) -> list[str]:
     return [*parts[: MOST_PASSAGES - 1], " ".join(parts[MOST_PASSAGES - 1 :])] if len(parts) > MOST_PASSAGES else parts
 
 
+def to_embed(item: MemoryItem) -> list[str]:
+    """The texts that an item is found by the meaning of: what it says, and that in plain words."""
+    parts = passages(item.content)
+    return [*parts, *plain_sentences(item)[: MOST_PASSAGES - len(parts)]]
+
+
+def plain_sentences(item: MemoryItem) -> list[str]:
+    """What an item says in plain words, where that is kept beside its own."""
+    told = item.metadata.get(PLAINLY)
+    return [line for line in told.splitlines() if line.strip()] if isinstance(told, str) else []
+
+
 def index_terms(item: MemoryItem) -> tuple[str, ...]:
-    """The item's words, and for something said in a dialogue the day it was said."""
+    """The item's words, with those that only its plain wording has; for what was said in a dialogue also the day."""
     terms = analyse(item.content)
+    said = set(terms)
+    terms.extend(dict.fromkeys(term for term in analyse(" ".join(plain_sentences(item))) if term not in said))
     if item.turn is not None:
         terms.extend(date_terms(item.created_at))
     return tuple(terms)

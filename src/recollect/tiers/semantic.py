@@ -31,7 +31,7 @@ from recollect.tiers.consolidate import (
 )
 from recollect.tiers.drafts import Draft, Drafts, batches, repeated, said_again
 from recollect.tiers.facts import Fact, FactOptions, fact_of, facts_of, in_utc
-from recollect.tiers.indexing import index_terms, passages
+from recollect.tiers.indexing import index_terms, to_embed
 from recollect.tiers.one_model import under_one_model
 from recollect.tiers.patience import pause
 from recollect.values import Hit, MemoryItem, Scope, Space
@@ -288,7 +288,7 @@ async def _terms(items: Sequence[MemoryItem]) -> list[tuple[str, ...]]:
 
 async def embedded(embedding: Embedding, items: Sequence[MemoryItem]) -> list[NDArray[np.float32]]:
     """The vectors of each item, one for each of its passages."""
-    parts = [passages(item.content) for item in items]
+    parts = [to_embed(item) for item in items]
     rows = await embedding.embed([part for some in parts for part in some])
     return np.split(rows, np.cumsum([len(some) for some in parts])[:-1]) if items else []
 

@@ -48,3 +48,14 @@ def test_a_frame_that_nobody_has_heard_of_is_shown_once():
 def test_an_echo_of_an_echo_stands_for_the_first():
     texts = [FACT, f"You said: {FACT}", f"I recall: You said: {FACT}"]
     assert echoes([key(text) for text in texts]) == {1: 0, 2: 0}
+
+
+def test_among_many_texts_an_echo_is_found_as_it_is_among_two():
+    facts = [
+        f"{name} keeps the key number {number} in the hall." for number, name in enumerate("Ada Bob Cyd".split() * 9)
+    ]
+    said = [f"Based on memory: {fact}" for fact in facts[::3]] + ["Noted: the key number", "in the hall"]
+    keys = [key(text) for text in [*said, *facts]]
+    pairs = [(at, other) for at in range(len(keys)) for other in range(len(keys)) if at != other]
+    assert echoes(keys) == {at: other for at, other in pairs if echoes([keys[at], keys[other]]) == {0: 1}}
+    assert len(echoes(keys)) == 9

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from recollect.recall.calibrate import DEFAULT
 from recollect.recall.leaning import leans
-from recollect.recall.recent import NOTHING_SHARED, Judged, Seen, Shared, excerpt, judged, shared_words
+from recollect.recall.recent import (
+    NOTHING_SHARED,
+    Judged,
+    Seen,
+    Shared,
+    excerpt,
+    judged,
+    shared_with,
+    shared_words,
+    unread,
+)
 from recollect.stores.ops import Entry
 from recollect.tiers.matching import best
 
@@ -93,6 +103,25 @@ def test_words_are_shared_as_the_searches_of_the_tiers_see_it(query: str, texts:
     expected = {int(one.entry.id): (round(one.share, 9), one.matched) for one in best(query, entries, 99, NOW)}
     found = {at: (round(one.share, 9), one.matched) for at, one in shared_words(query, texts).items()}
     assert found == expected
+
+
+@given(words.map(" ".join), st.lists(st.lists(words.map(" ".join), max_size=4).map(tuple), min_size=1, max_size=4))
+def test_texts_in_groups_are_weighed_as_if_they_were_one(query: str, groups: list[tuple[str, ...]]):
+    together = shared_words(query, [text for texts in groups for text in texts])
+    for _ in range(2):  # also when they are known
+        apart = shared_with(query, groups)
+        firsts = [sum(map(len, groups[:number])) for number in range(len(groups))]
+        assert {
+            first + at: one for first, found in zip(firsts, apart, strict=True) for at, one in found.items()
+        } == together
+
+
+def test_a_text_is_taken_apart_once():
+    session = tuple(f"message {number} of a session that nobody has read" for number in range(20))
+    assert unread([session]) == sum(map(len, session))
+    shared_with("nobody", [session])
+    assert unread([session]) == 0
+    assert unread([session, (*session[1:], "and a new one")]) == len("and a new one")
 
 
 def test_of_a_long_text_the_part_that_matters_is_told():

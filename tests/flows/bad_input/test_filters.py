@@ -1,0 +1,69 @@
+"""Whatever is filtered by: refused by its name, or it matches nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from recollect import AgentMemory, BadQuery
+from tests.flows.bad_input.strange import answered
+
+# One memory for all tests of a backend: what is refused leaves no trace in it, and each test looks.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_an_unknown_path_is_named_with_the_known_ones(furnished: AgentMemory):
+    with pytest.raises(BadQuery, match=r"'rooom'.*room"):
+        await furnished.recall("cello", where={"rooom": 3})
+
+
+async def test_in_an_empty_memory_no_path_is_wrong(furnished: AgentMemory):
+    assert not await furnished.scoped(user="nobody").recall("cello", where={"room": 3})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("room') or 1=1 --", "room'; drop table records; --", 'room"', "$.room", "room[0]", "room.", ".room", ""),
+        *(" room", "room\n", "room\x00", "r\ud800m", "a" * 65, ".".join("a" * 9), "räum", "room floor", "*", "%"),
+        *(None, 3, ("room",), b"room"),
+    ],
+    ids=repr,
+)
+async def test_hostile_keys_are_refused(furnished: AgentMemory, key: Any):
+    with pytest.raises(BadQuery, match="path"):
+        await furnished.recall("cello", where={key: 3})
+    assert (await furnished.stats()).items == 3
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        2**63, -(2**63) - 1, b"bytes", object(), {"like": "%"}, {"gte": None}, {"gt": True}, {"in": 3},
+        {"in": "abc"}, {"eq": {"eq": 1}}, {"in": list(range(2000))}, {5: 3}, {"eq": [1]},
+    ],
+    ids=lambda value: "object" if type(value) is object else repr(value)[:30],
+)  # fmt: skip
+async def test_hostile_values_are_refused(furnished: AgentMemory, value: Any):
+    with pytest.raises(BadQuery):
+        await furnished.recall("cello", where={"room.floor": value})
+
+
+@pytest.mark.parametrize(
+    "value", ["' or 1=1 --", "%", "\x00", math.inf, -math.inf, 2**63 - 1, None, True, [], "", "x" * 100_000]
+)
+async def test_odd_values_match_nothing(furnished: AgentMemory, value: Any):
+    assert await furnished.semantic.search("cello", where={"room.floor": value}, min_relevance=0.0) == []
+
+
+async def test_half_a_character_is_refused_or_matches_nothing(furnished: AgentMemory):
+    for where in ({"room.floor": "\ud800"}, {"source": "\ud800"}, {"room.floor": ["\ud800"]}):
+        await answered(furnished, "cello", where=where)
+
+
+async def test_too_many_conditions_are_refused(furnished: AgentMemory):
+    with pytest.raises(BadQuery, match="at most"):
+        await furnished.recall("cello", where={f"a{n}": n for n in range(100)})
