@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class NoModel:
     def embed(self, text: str) -> list[float]:
         return [1.0]
 
-    def embed_batch(self, texts: list[str]) -> list[list[float]]:
+    def embed_batch(self, texts: Sequence[str]) -> list[list[float]]:
         return [[1.0] for _ in texts]
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/: the public API and the command line, each in its own words.
+"""Writes docs/reference/: the public API, the command line and the settings, each in its own words.
 
 python scripts/reference.py           write the pages
 python scripts/reference.py --check   fail when they no longer say what the code says
@@ -14,12 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import is_typeddict
+from typing import Any, is_typeddict
 
 import click
 
 import recollect
 from recollect import errors
+from recollect.settings import _RANGES, FILE, PREFIX, TIERS, MemoryTier, Secret, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -47,15 +48,48 @@ MET = {
     "recollect.memory.importing": ("ImportReport",),
     "recollect.runtime.checkpoints": ("Checkpoints", "Version"),
     "recollect.stores.base": ("Task", "Step"),
+    "recollect.agent.tools": ("tool",),
+    "recollect.agent.run": ("Run", "Step", "ToolUse"),
+    "recollect.agent.events": ("AgentEvent",),
+    "recollect.inference.chat": ("ChatModel", "ChatMessage", "ToolSpec", "ToolCall", "Reply", "Usage"),
+    "recollect.inference.ledger": ("Spent",),
     "recollect.words.tokens": ("count_tokens",),
 }
 
+# What users make themselves by calling its name; the rest is opened, returned, or found on what they hold.
+CONSTRUCTED = {"AgentWithMemory", "ResumableAgent", "WorkingMemory"}
+
 EXIT_CODES = """
 Exit codes: 0 when it was done, 1 when there is nothing of what was asked for (no such item, key, task or file, or
-nothing relevant), 2 when the call cannot be meant, 3 when it failed. With `--json` an error is one line of JSON on
-standard error, `{"error": "NotFound", "message": "…"}`, with the type's name from the [API](api.md#errors), or
-`UsageError` for a command or option that does not exist.
+nothing relevant), 2 when the call cannot be meant, 3 when it failed, 130 after Ctrl-C. With `--json` an error is one
+line of JSON on standard error, `{"error": "NotFound", "message": "…"}`, with the type's name from the
+[API](api.md#errors), or `UsageError` for a command or option that does not exist.
 """
+
+
+SETTINGS = f"""
+Every option, where it can be set, and why it is there. An argument comes first, then the environment variable, then
+`{FILE}` in the working directory, then the default; `recollect config show` prints the effective value of each
+and where it came from. In code it is `Settings.load(cache_mib=64)`, handed to `AgentMemory.open(settings=...)`.
+What does not exist, is misspelled or is out of range is refused with the way out. Keys are never printed or logged.
+"""
+
+TIERS_TOLD = f"""
+`TIERS` is this table as data. `max_items` and `ttl_seconds` of a tier are set in `{FILE}`, or by handing
+`Settings.load` other tiers; there is no variable for them.
+
+```toml
+[tiers.episodic]
+ttl_seconds = 604800
+max_items = 5000
+```
+"""
+
+# Not options of a memory: where the local model is on this machine. They are read where it is looked for.
+OTHER_VARIABLES = {
+    "RECOLLECT_MODEL_DIR": "a directory with a model of your own, instead of the one that `recollect setup` installs",
+    "RECOLLECT_CACHE": "where `recollect setup` puts the model; `XDG_CACHE_HOME` or `~/.cache` otherwise",
+}
 
 
 def api() -> str:
@@ -80,7 +114,8 @@ def is_error(name: str) -> bool:
 def described_name(name: str, value: object, place: str = "") -> str:
     head = f"## {name}\n\n`{place}`" if place else f"## {name}"
     if inspect.isclass(value):
-        return "\n".join([f"{head}\n", summary(value), *members(value)]).rstrip()
+        made = [f"`{name}{signature(value.__init__).removesuffix(' -> None')}`\n"] if name in CONSTRUCTED else []
+        return "\n".join([f"{head}\n", *made, told(value), *members(value)]).rstrip()
     if inspect.isfunction(value):
         return f"{head}\n\n`{name}{signature(value)}`\n\n{summary(value)}".rstrip()
     if callable(value):  # a type that has no name of its own
@@ -112,11 +147,21 @@ def row(code: str, sentence: str) -> str:
 def signature(function: Callable[..., object]) -> str:
     known = inspect.signature(function)
     shown = [
-        one if one.annotation is one.empty else one.replace(annotation=Written(one.annotation))
+        one.replace(
+            default=default_of(one.default),
+            annotation=one.annotation if one.annotation is one.empty else Written(one.annotation),
+        )
         for one in known.parameters.values()
         if one.name not in ("self", "cls")
     ]
     return str(known.replace(parameters=shown, return_annotation=Written(known.return_annotation)))
+
+
+def default_of(value: Any) -> Any:
+    """A function by its name, and what holds functions by its type's: what they print differs in every process."""
+    if " at 0x" not in repr(value):
+        return value
+    return Written(getattr(value, "__name__", f"{type(value).__name__}()"))
 
 
 class Written(str):
@@ -126,9 +171,14 @@ class Written(str):
     __repr__ = str.__str__
 
 
-def summary(value: object) -> str:
-    if isinstance(value, type) and (value.__doc__ or "").startswith(f"{value.__name__}("):
+def told(value: type) -> str:
+    """All that a class says of itself, a line for each paragraph."""
+    if (value.__doc__ or "").startswith(f"{value.__name__}("):
         return ""  # what a dataclass says of itself when nobody wrote a sentence
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (inspect.getdoc(value) or "").split("\n\n"))
+
+
+def summary(value: object) -> str:
     return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
 
 
@@ -155,9 +205,50 @@ def paths(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
             yield from paths(inner, *path, name)
 
 
+def settings() -> str:
+    """A row for each option, then the tiers, then what is read from the environment alone."""
+    ranges = {name: (low, high) for name, low, high in _RANGES}
+    options = [option for option in fields(Settings) if option.name != "tiers"]
+    rows = [
+        f"| `{option.name}` | {shown(option.default)} | {extent(option.default, ranges.get(option.name))} "
+        f"| `{PREFIX}{option.name.upper()}` | {option.metadata['why'].replace('|', BAR)} |"
+        for option in options
+    ]
+    head = ("| option | default | range | variable | why |", "|---|---|---|---|---|")
+    columns = [column.name for column in fields(MemoryTier)]
+    tiers = [f"| {' | '.join(shown(getattr(tier, name)) for name in columns)} |" for tier in TIERS]
+    tier_head = (f"| {' | '.join(columns)} |", "|---" * len(columns) + "|")
+    others = [f"| `{name}` | {why} |" for name, why in OTHER_VARIABLES.items()]
+    parts = [
+        NOTE + "# Settings",
+        SETTINGS.strip(),
+        "\n".join([*head, *rows]),
+        "## The tiers",
+        TIERS_TOLD.strip(),
+        "\n".join([*tier_head, *tiers]),
+        "## Other variables",
+        "\n".join(["| variable | says |", "|---|---|", *others]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def shown(value: Any) -> str:
+    """A value as one would write it in the file; what is not set has no value to show."""
+    if value is None or value == "" or isinstance(value, Secret):
+        return "none"
+    return f"`{value:,}`".replace(",", "_") if type(value) is int and value >= 10_000 else f"`{value}`"
+
+
+def extent(default: Any, bounds: tuple[float, float] | None) -> str:
+    if bounds is None:
+        return "a key" if isinstance(default, Secret) else "text"
+    low, high = (f"{bound:,.2f}".rstrip("0").rstrip(".").replace(",", " ") for bound in bounds)
+    return f"{low} – {high}"
+
+
 def main() -> None:
     command_line = "\n\n".join([NOTE + "# The command line", EXIT_CODES.strip(), *commands()]) + "\n"
-    pages = {PAGES / "api.md": api(), PAGES / "cli.md": command_line}
+    pages = {PAGES / "api.md": api(), PAGES / "cli.md": command_line, PAGES / "settings.md": settings()}
     stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     if stale and "--check" in sys.argv[1:]:
         names = ", ".join(page.relative_to(ROOT).as_posix() for page in stale)

@@ -1,14 +1,21 @@
-"""Reads Markdown as a reader does: fenced blocks in order, commands with their output, links and headings."""
+"""Reads Markdown as a reader does: fenced blocks in order, commands with their output, links, pictures and headings."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.wire.script import Call, Say
+
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<kind>[\w+-]*)[^\n]*\n(?P<text>.*?)^(?P=fence)[ ]*$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+LINK = re.compile(r"\[(?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*\]\((?P<target>[^)\s]+)\)")
+PICTURE = re.compile(r"!\[(?P<says>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+IMAGE = re.compile(r'<img src="(?P<target>[^"]+)"[^>]* alt="(?P<says>[^"]*)"')
+# Unseen by who reads the page: what a model answers in the blocks that follow, in this order.
+ANSWER = re.compile(r"^<!-- the model (?P<does>says|calls) (?P<what>.+?) -->$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+\s+(?P<title>.+?)\s*$", re.MULTILINE)
 
 
@@ -17,6 +24,12 @@ class Block:
     kind: str
     text: str
     line: int
+
+
+@dataclass(frozen=True)
+class Picture:
+    says: str
+    target: str
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,19 @@ def blocks(page: Path) -> list[Block]:
         Block(match["kind"], match["text"], text.count("\n", 0, match.start("text")) + 1)
         for match in FENCE.finditer(text)
     ]
+
+
+def answers(page: Path) -> list[Say]:
+    """`<!-- the model says It rains. -->` is one answer, and `<!-- the model calls look {"at": "x"} -->` is another."""
+    return [
+        Say(" ".join(match["what"].split())) if match["does"] == "says" else _calling(match["what"])
+        for match in ANSWER.finditer(page.read_text(encoding="utf-8"))
+    ]
+
+
+def _calling(what: str) -> Say:
+    name, _, arguments = what.partition(" ")
+    return Say(calls=(Call(name, json.loads(arguments or "{}")),))
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -64,6 +90,11 @@ def links(page: Path) -> list[str]:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     targets = [match["target"] for match in LINK.finditer(text)]
     return [target for target in targets if not re.match(r"[a-z][a-z0-9+.-]*:", target)]
+
+
+def pictures(page: Path) -> list[Picture]:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return [Picture(match["says"], match["target"]) for kind in (PICTURE, IMAGE) for match in kind.finditer(text)]
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,97 +1,23 @@
-"""The README and the docs do what they say: every Python block and command is run, every link is followed."""
+"""The README and the docs do what they say: every block is run, every link followed, every picture looked at."""
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import inspect
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from tests.docs.blocks import Block, Command, anchors, blocks, commands, links, says
+from tests.docs.blocks import anchors, links, pictures
+from tests.docs.reader import ROOT, Reader
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-RUN = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
-PAGES = sorted({*RUN, *ROOT.glob("*.md")})
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-COMMANDS = {"bash", "sh", "console"}
+RUN = sorted([ROOT / "README.md", ROOT / "examples" / "README.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted({*RUN, *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")})
 
 
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
-
-
-class Reader:
-    """Follows one page from top to bottom in a directory of its own, as somebody trying it out would."""
-
-    def __init__(self, page: Path, directory: Path) -> None:
-        self.page = page
-        self.directory = directory
-        self.names: dict[str, object] = {"__name__": "__main__"}
-        self.printed = ""
-
-    def follow(self, runner: asyncio.Runner) -> None:
-        for block in blocks(self.page):
-            if block.kind == "python":
-                self.run_python(block, runner)
-            elif block.kind in COMMANDS:
-                self.run_commands(block)
-            elif block.kind == "output":
-                assert says(self.printed, block.text), (
-                    f"{self.at(block.line)} expects\n{block.text}but got\n{self.printed}"
-                )
-
-    def run_python(self, block: Block, runner: asyncio.Runner) -> None:
-        # Blank lines in front, so that a traceback names the line of the page.
-        source = "\n" * (block.line - 1) + block.text
-        code = compile(source, str(self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-        with redirect_stdout(StringIO()) as printed:
-            answer = eval(code, self.names)  # noqa: S307  the page is ours
-            if inspect.iscoroutine(answer):
-                runner.run(answer)
-        self.printed = printed.getvalue()
-
-    def run_commands(self, block: Block) -> None:
-        self.printed = ""
-        for command in commands(block):
-            words = command.text.split()
-            if words[0] == "make":
-                unknown = [word for word in words[1:] if "=" not in word and word not in TARGETS]
-                assert not unknown, f"{self.at(command.line)} the Makefile has no target {unknown}"
-            elif words[0] == "recollect":
-                self.run_command(command)
-
-    def run_command(self, command: Command) -> None:
-        done = subprocess.run(
-            command.text,
-            shell=True,  # as typed: quotes, pipes and all
-            cwd=self.directory,
-            env={
-                **os.environ,
-                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-                "COLUMNS": "120",
-            },
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        where = self.at(command.line)
-        assert done.returncode == 0, (
-            f"{where} `{command.text}` ended with {done.returncode}\n{done.stdout}{done.stderr}"
-        )
-        assert says(done.stdout, command.output), f"{where} expects\n{command.output}\nbut got\n{done.stdout}"
-        self.printed += done.stdout
-
-    def at(self, line: int) -> str:
-        return f"{self.page.name}:{line}"
 
 
 @pytest.fixture
@@ -101,8 +27,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: asyncio.Runner):
-    monkeypatch.chdir(tmp_path)
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path, runner: asyncio.Runner):
     Reader(page, tmp_path).follow(runner)
 
 
@@ -116,6 +41,25 @@ def test_every_link_leads_somewhere(page: Path):
             assert anchor in anchors(destination), f"{name_of(page)} links to {link}, but there is no such heading"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_picture_can_be_drawn_and_says_in_words_what_it_shows(page: Path):
+    for picture in pictures(page):
+        file = page.parent / picture.target
+        assert len(picture.says.split()) >= 3, f"{picture.target} in {name_of(page)} needs words for who cannot see it"
+        assert ElementTree.parse(file).getroot().tag.endswith("svg"), f"{picture.target} is no drawing"
+
+
+def test_every_page_can_be_reached_from_the_list_of_pages():
+    start = ROOT / "docs" / "README.md"
+    listed = {(start.parent / link.partition("#")[0]).resolve() for link in links(start)}
+    pages = {page for page in ROOT.glob("docs/**/*.md") if page.parent.name != "decisions"} - {start}
+    assert pages - listed == set()
+
+
+def test_the_readme_can_be_read_in_one_go():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 330
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -124,10 +68,27 @@ def test_every_link_leads_somewhere(page: Path):
         "```bash\nmake nonsense\n```\n",
         "```bash\nrecollect nonsense\n```\n",
         "```console\n$ recollect --help\nnothing of the kind\n```\n",
+        "```bash\npython examples/nonsense.py\n```\n",
+        "```bash\nfalse\n```\n",
+        "```bash\npip install something-else\n```\n",
+        "```bash\npip install recollect\n```\n",
+        "```bash\nuv add 'recollect[nonsense]'\n```\n",
+        "```phyton\nprint(1)\n```\n",
+        "```\nprint(1)\n```\n",
+        "<!-- the model says Hello. -->\n",
     ],
 )
-def test_the_runner_sees_a_page_that_is_wrong(text: str, tmp_path: Path, runner: asyncio.Runner):
+def test_the_reader_sees_a_page_that_is_wrong(text: str, tmp_path: Path, runner: asyncio.Runner):
     page = tmp_path / "wrong.md"
     page.write_text(text, encoding="utf-8")
     with pytest.raises(AssertionError):
+        Reader(page, tmp_path).follow(runner)
+
+
+def test_the_reader_sees_settings_that_are_wrong(tmp_path: Path, runner: asyncio.Runner):
+    from recollect import BadSettings
+
+    page = tmp_path / "wrong.md"
+    page.write_text("```toml\nstroe = 'a.db'\n```\n", encoding="utf-8")
+    with pytest.raises(BadSettings, match="stroe"):
         Reader(page, tmp_path).follow(runner)

@@ -1,0 +1,127 @@
+"""Follows a page from top to bottom, as somebody trying it out would: every block is run, loaded or looked up."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from recollect.settings import FILE, Settings
+from tests.docs.blocks import Block, Command, answers, blocks, commands, says
+from tests.wire.server import Wire
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+COMMANDS = {"bash", "sh", "console"}
+# What is there to be looked at. Everything else a page has is run, and a kind that nobody knows is a slip of the pen.
+SHOWN = {"text", "json", "jsonl"}
+INSTALL = re.compile(r"^(?:python3? -m )?(?:uv )?(?:pip|pipx|tool|add) ?(?:install)? (?P<what>.+)$")
+# From the checkout: the index has another project under our name. Where ours is installed, its extras can be added.
+OURS = re.compile(r"(?:\.|recollect(?=\[))(?:\[(?P<extras>[\w,-]+)\])?")
+
+
+class Reader:
+    """Reads one page in a directory of its own, where the examples are at hand and models answer as the page says."""
+
+    def __init__(self, page: Path, directory: Path) -> None:
+        self.page = page
+        self.directory = directory
+        self.names: dict[str, object] = {"__name__": "__main__"}
+        self.printed = ""
+
+    def follow(self, runner: asyncio.Runner) -> None:
+        (self.directory / "examples").symlink_to(ROOT / "examples")
+        with Wire(*answers(self.page)) as wire, pytest.MonkeyPatch.context() as machine:
+            machine.chdir(self.directory)
+            # Whatever model a page names, it is this server that answers: nothing leaves the machine.
+            for name, value in (("ANTHROPIC", wire.anthropic), ("OPENAI", wire.openai)):
+                machine.setenv(f"{name}_API_KEY", "not-a-key")
+                machine.setenv(f"{name}_BASE_URL", value)
+            machine.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+            machine.setenv("COLUMNS", "120")
+            for block in blocks(self.page):
+                self.take(block, runner)
+            assert wire.unexpected == 0, f"{self.page.name} asks a model more often than it says what is answered"
+            asked = [request for request in wire.requests if "messages" in request.body]
+            assert len(asked) == len(answers(self.page)), f"{self.page.name} has answers that no model is asked for"
+
+    def take(self, block: Block, runner: asyncio.Runner) -> None:
+        if block.kind == "python":
+            self.run_python(block, runner)
+        elif block.kind in COMMANDS:
+            self.run_commands(block)
+        elif block.kind == "output":
+            assert says(self.printed, block.text), f"{self.at(block.line)} expects\n{block.text}but got\n{self.printed}"
+        elif block.kind == "toml":
+            self.load_settings(block)
+        else:
+            assert block.kind in SHOWN, (
+                f"{self.at(block.line)} is a block of the kind {block.kind!r}, which nothing runs"
+            )
+
+    def run_python(self, block: Block, runner: asyncio.Runner) -> None:
+        # Blank lines in front, so that a traceback names the line of the page.
+        source = "\n" * (block.line - 1) + block.text
+        code = compile(source, str(self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        with redirect_stdout(StringIO()) as printed:
+            answer = eval(code, self.names)  # noqa: S307  the page is ours
+            if inspect.iscoroutine(answer):
+                runner.run(answer)
+        self.printed = printed.getvalue()
+
+    def load_settings(self, block: Block) -> None:
+        """As `recollect.toml`, in a place of its own: it is shown, and the blocks after it are not about it."""
+        with TemporaryDirectory() as place:
+            (Path(place) / FILE).write_text(block.text, encoding="utf-8")
+            Settings.load(environ={}, directory=Path(place))
+
+    def run_commands(self, block: Block) -> None:
+        self.printed = ""
+        for command in commands(block):
+            if command.text.startswith("make "):
+                unknown = [word for word in command.text.split()[1:] if "=" not in word and word not in TARGETS]
+                assert not unknown, f"{self.at(command.line)} the Makefile has no target {unknown}"
+            elif installed := INSTALL.match(command.text):
+                self.look_up(installed["what"].strip("'\""), command)
+            else:
+                self.run_command(command)
+
+    def look_up(self, requirement: str, command: Command) -> None:
+        """Installing it here would prove nothing; that it is our name, with extras we have, can be read."""
+        ours = OURS.fullmatch(requirement)
+        assert ours, f"{self.at(command.line)} installs {requirement!r}, which is not this project"
+        extras = set((ours["extras"] or "").split(",")) - {""}
+        unknown = extras - set(PROJECT["optional-dependencies"])
+        assert not unknown, f"{self.at(command.line)} there is no extra {sorted(unknown)}"
+
+    def run_command(self, command: Command) -> None:
+        done = subprocess.run(
+            command.text,
+            shell=True,  # as typed: quotes, pipes and all
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        where = self.at(command.line)
+        assert done.returncode == 0, (
+            f"{where} `{command.text}` ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        )
+        assert says(done.stdout, command.output), f"{where} expects\n{command.output}\nbut got\n{done.stdout}"
+        self.printed += done.stdout
+
+    def at(self, line: int) -> str:
+        return f"{self.page.name}:{line}"

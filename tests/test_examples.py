@@ -1,0 +1,107 @@
+"""The examples, run as their first lines say: real processes, real files, the real model, a server on loopback."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.wire.script import Call, Request, Say
+from tests.wire.server import Wire
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def run(example: str, *arguments: str, cwd: Path, typed: str = "", code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / example), *arguments],
+        cwd=cwd,
+        # As on a machine that knows nothing of us: a key or a place of somebody's own must not decide.
+        env={name: value for name, value in os.environ.items() if not re.match("RECOLLECT_|OPENAI_|ANTHROPIC_", name)},
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, f"{example} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def test_a_chat_recalls_in_its_second_run_what_was_said_in_its_first(tmp_path: Path):
+    said = "My dog is called Biscuit and she is afraid of thunder.\nI live in Graz.\n"
+    assert run("minimal_chat.py", cwd=tmp_path, typed=said).count("nothing yet") == 2
+    answer = run("minimal_chat.py", cwd=tmp_path, typed="What is my dog called?\n\nnot read any more\n")
+    assert "called Biscuit" in answer
+    assert "session chat-1" in answer
+    assert "nothing yet" in run("minimal_chat.py", "--user", "bob", cwd=tmp_path, typed="What is my dog called?\n")
+
+
+def test_a_chat_with_a_model_shows_it_what_was_said_before(tmp_path: Path):
+    with Wire(Say("A lovely name."), Say("Biscuit.")) as wire:
+        model = f"openai:small@{wire.openai}"
+        told = run("minimal_chat.py", "--model", model, cwd=tmp_path, typed="My dog is called Biscuit.\n")
+        asked = run("minimal_chat.py", "--model", model, cwd=tmp_path, typed="What is my dog called?\n")
+        assert (told, asked) == ("A lovely name.\n", "Biscuit.\n")
+        assert "My dog is called Biscuit." in shown_to(wire.requests[-1])
+        assert wire.unexpected == 0
+
+
+def shown_to(request: Request) -> str:
+    """Everything the model had before its eyes."""
+    return "\n".join(str(message["content"]) for message in request.body["messages"])
+
+
+def test_a_pipeline_cut_off_in_a_charge_goes_on_there_and_charges_nobody_twice(tmp_path: Path):
+    # Mutants: a step that is not skipped when it is done; a key that depends on the attempt.
+    first = run("resumable_pipeline.py", "kept", "--power-cut", "2", cwd=tmp_path, code=1)
+    assert first.splitlines()[-1].split() == ["started", "step_3_charge"]
+    second = run("resumable_pipeline.py", "kept", cwd=tmp_path)
+    assert re.findall(r"skipped +(\w+)", second) == ["step_0_read", "step_1_price", "step_2_charge"]
+    assert re.findall(r"started +(\w+)", second) == ["step_3_charge", "step_4_charge", "step_5_report"]
+    assert second.splitlines()[-1] == "3 orders, 108 in all"
+    charges = (tmp_path / "kept" / "charges.txt").read_text("utf-8").splitlines()
+    assert [line.split(" ", 1)[1] for line in charges] == ["ada paid 36", "bob paid 12", "cem paid 60"]
+    third = run("resumable_pipeline.py", "kept", cwd=tmp_path)
+    assert re.findall(r"started +(\w+)", third) == []
+    assert third.splitlines()[-1] == "3 orders, 108 in all"
+
+
+def test_a_service_tells_every_user_what_is_theirs_and_nothing_else(tmp_path: Path):
+    # Mutant: `scoped` that forgets the user.
+    for store in ("memory://", "service.db"):
+        told = run("multi_user_service.py", "--users", "20", "--store", store, cwd=tmp_path)
+        assert "20 of them were told their own home and nothing else" in told
+        assert "user-1: I live in Kyoto, flat 1." in told
+        assert "user-2: I live in Porto, flat 101." in told
+
+
+def test_a_local_model_uses_its_tool_and_is_shown_what_is_remembered(tmp_path: Path):
+    wanted = Say(calls=(Call("weather", {"city": "Porto"}),))
+    with Wire(wanted, Say("18 °C (64 °F) and light rain in Porto.")) as wire:
+        task = "Which degrees should the temperature in Porto be given in?"
+        told = run("local_model.py", "--url", wire.openai, "--model", "tiny", task, cwd=tmp_path)
+        assert told.splitlines() == [
+            "[weather(Porto) → Porto: 18 °C, light rain]",
+            "18 °C (64 °F) and light rain in Porto.",
+        ]
+        first, second = wire.requests
+        assert first.body["model"] == "tiny"
+        assert "weather" in {tool["function"]["name"] for tool in first.body["tools"]}
+        assert "degrees Fahrenheit" in shown_to(first)
+        assert "Porto: 18 °C, light rain" in shown_to(second)
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda example: example.name)
+def test_an_example_says_what_it_shows_and_how_to_run_it_and_is_listed(example: Path):
+    docstring = ast.get_docstring(ast.parse(example.read_text("utf-8"))) or ""
+    assert docstring.partition("\n\n")[0].endswith(".")
+    assert f"python examples/{example.name}" in docstring
+    assert f"]({example.name})" in (EXAMPLES / "README.md").read_text("utf-8")
+    assert len(example.read_text("utf-8").splitlines()) <= 120, "an example is read before it is run"

@@ -1,0 +1,154 @@
+"""The wheel, as a release makes it: what is in it, what it says of itself, and that it works by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path, PurePosixPath
+from zipfile import ZipFile
+
+import pytest
+
+import recollect
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "recollect"
+ABOUT = f"recollect-{recollect.__version__}.dist-info"
+QUICK_TO_IMPORT = 0.3  # seconds, of the best of a few: the others had to share the machine
+
+IMPORTED = """
+import sys, time
+started = time.perf_counter()
+import recollect
+took = time.perf_counter() - started
+print(f"{took:.3f}", recollect.__file__, *[name for name in ("numpy", "apsw", "onnxruntime", "onnx", "typer", "openai",
+    "anthropic") if name in sys.modules])
+"""
+
+# What the `recollect` script of an installation does.
+COMMAND = """
+import sys
+from importlib.metadata import entry_points
+(command,) = entry_points(group="console_scripts", name="recollect")
+command.load()()
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By way of the source distribution, as `python -m build` does: what that lacks, the wheel would lack too."""
+    built = tmp_path_factory.mktemp("dist")
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(built), str(ROOT)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = built.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has the wheel and the packages we depend on, and knows nothing of this checkout."""
+    place = tmp_path_factory.mktemp("alone")
+    venv.create(place, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "platbase": str(place)}))
+    with ZipFile(wheel) as zipped:
+        zipped.extractall(site)
+    # A line in a .pth file adds a directory without reading the .pth files in it, so our editable install stays out.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return place / "bin" / "python"
+
+
+def run(python: Path, program: str, *arguments: str, cwd: Path) -> str:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RECOLLECT_"))}
+    done = subprocess.run(
+        [str(python), "-c", program, *arguments],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def names_in(wheel: Path) -> list[str]:
+    with ZipFile(wheel) as zipped:
+        return zipped.namelist()
+
+
+def about(wheel: Path) -> Message:
+    with ZipFile(wheel) as zipped:
+        return Parser().parsestr(zipped.read(f"{ABOUT}/METADATA").decode("utf-8"))
+
+
+def test_it_holds_the_package_and_nothing_else(wheel: Path):
+    # Mutant: the tests, the benchmarks or a store somebody left behind packed with it.
+    packed = {name for name in names_in(wheel) if not name.startswith(f"{ABOUT}/")}
+    ours = {f"recollect/{file.relative_to(SOURCE).as_posix()}" for file in SOURCE.rglob("*.*") if file.is_file()}
+    assert packed == {name for name in ours if "__pycache__" not in name}
+    kinds = {PurePosixPath(name).suffix for name in packed}
+    assert kinds == {".py", ".sql", ".typed"}
+    assert {name.split("/")[0] for name in packed} == {"recollect"}
+    assert wheel.stat().st_size < 1_000_000
+
+
+def test_it_is_typed_and_carries_its_licence(wheel: Path):
+    assert "recollect/py.typed" in names_in(wheel)
+    with ZipFile(wheel) as zipped:
+        licence = zipped.read(f"{ABOUT}/licenses/LICENSE").decode("utf-8")
+    assert licence == (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in licence
+
+
+def test_it_says_what_it_is_and_what_it_needs(wheel: Path):
+    said = about(wheel)
+    assert (said["Name"], said["Version"]) == ("recollect", recollect.__version__)
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said["Requires-Python"] == ">=3.11"
+    assert {"Typing :: Typed", "Programming Language :: Python :: 3.11"} <= set(said.get_all("Classifier", []))
+    needed = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert len(needed) == 8, "a package more for everybody: is it worth that?"
+    assert {"anthropic", "openai", "voyage", "sentence-transformers", "testing"} == set(
+        said.get_all("Provides-Extra", [])
+    )
+    assert str(said.get_payload()) == (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_installed_alone_it_is_imported_in_a_moment_and_loads_nothing_heavy(
+    alone: Path, tmp_path: Path, record_property
+):
+    # Mutant: `import numpy` in a module that `recollect/__init__.py` imports.
+    answers = [run(alone, IMPORTED, cwd=tmp_path).split() for _ in range(5)]
+    seconds = min(float(answer[0]) for answer in answers)
+    record_property("import_seconds", seconds)
+    assert answers[0][2:] == []
+    assert Path(answers[0][1]).is_relative_to(alone.parent.parent), "this is the checkout, not the wheel"
+    assert seconds <= QUICK_TO_IMPORT
+
+
+def test_installed_alone_its_command_says_its_version(alone: Path, tmp_path: Path):
+    assert run(alone, COMMAND, "--version", cwd=tmp_path).strip() == recollect.__version__
+
+
+def test_installed_alone_it_makes_a_store_and_reads_it(alone: Path, tmp_path: Path):
+    """The schema is data in the wheel: without it nothing could be opened."""
+    program = """
+from recollect.sync import AgentMemory
+with AgentMemory.open("a.db", embedder=lambda text: [1.0, 0.5]) as memory:
+    memory.remember("Kept by an installed wheel.", key="k")
+with AgentMemory.open("a.db", embedder=lambda text: [1.0, 0.5]) as memory:
+    print(memory.semantic.history("k")[0].content)
+"""
+    assert run(alone, program, cwd=tmp_path) == "Kept by an installed wheel.\n"
