@@ -84,9 +84,12 @@ def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool
     covered = weights @ (scored.words > 0.0) / mass if mass > 0.0 else np.zeros(len(scored.total))
     if words_alone:
         return by_words_alone(covered)
-    about = 1.0 - (1.0 - np.clip(scored.meaning, 0.0, 1.0)) * (1.0 - _COVERED * covered**2)
-    lent = sum((scored.shares[name] for name in _LENT), np.zeros(len(scored.total)))
-    return _standing(float(about.max()), scored.shares["words"] + scored.shares["meaning"] + 0.5 * lent)
+    about = 1.0 - (1.0 - np.minimum(np.maximum(scored.meaning, 0.0), 1.0)) * (1.0 - _COVERED * covered**2)
+    evidence = scored.shares["words"] + scored.shares["meaning"]
+    for name in _LENT:
+        if name in scored.shares:
+            evidence = evidence + 0.5 * scored.shares[name]
+    return _standing(float(about.max()), evidence)
 
 
 def by_meaning_alone(meaning: NDArray[np.float64], evidence: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,7 +57,6 @@ class Scored:
     """What each term says for each candidate, its neighbours' words included."""
     own: Column
     meaning: Column
-    beside: Column
 
 
 def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Weights()) -> Scored:
@@ -66,7 +66,6 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
     different questions compare, and nothing depends on which other candidates happen to be there.
     """
     near = _Neighbours(evidence)
-    none = np.zeros(len(evidence))
     mass = float(evidence.weights.sum()) * (K1 + 1.0)
     parts = evidence.parts / mass if mass > 0.0 else np.zeros_like(evidence.parts)
     words = parts
@@ -76,19 +75,25 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
         words = np.maximum(words, weights.further * near.best(parts, 2))
     own = parts.sum(axis=0)
     meaning = meaning_of(evidence, cosines, weights)
-    beside = near.best(meaning[np.newaxis], 1)[0] if near.spoken else none
-    shares = {
-        "words": own,
-        "neighbours": words.sum(axis=0) - own if near.spoken else none,
-        "session": weights.session * near.in_session(parts).sum(axis=0) if near.spoken else none,
-        "meaning": weights.meaning * meaning,
-        "meaning beside": weights.meaning * weights.meaning_beside * beside,
-        "speaker": weights.named * _said_by(evidence, plan.named) if plan.named else none,
-        "role": weights.role * _of_role(evidence, plan.role, plan) if plan.role is not None else none,
-        "time": weights.when * _near_times(evidence, plan) if plan.times else none,
-    }
-    total = sum(shares.values(), none)
-    return Scored(total, shares, words, own, meaning, beside)
+    shares = {"words": own}
+    if near.spoken:
+        shares["neighbours"] = words.sum(axis=0) - own
+        shares["session"] = weights.session * near.in_session(parts).sum(axis=0)
+    shares["meaning"] = weights.meaning * meaning
+    if near.spoken:
+        beside = near.best(meaning[np.newaxis], 1)[0]
+        shares["meaning beside"] = weights.meaning * weights.meaning_beside * beside
+    if plan.named:
+        shares["speaker"] = weights.named * _said_by(evidence, plan.named)
+    if plan.role is not None:
+        shares["role"] = weights.role * _of_role(evidence, plan.role, plan)
+    if plan.times:
+        shares["time"] = weights.when * _near_times(evidence, plan)
+    return Scored(_sum(shares.values(), len(evidence)), shares, words, own, meaning)
+
+
+def _sum(columns: Iterable[Column], length: int) -> Column:
+    return sum(columns, np.zeros(length))
 
 
 def meaning_of(evidence: Evidence, cosines: Column, weights: Weights = Weights()) -> Column:

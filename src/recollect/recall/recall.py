@@ -123,8 +123,9 @@ class Judge:
         order = Order(evidence)
         scores = scored.total + nudges
         ranked = order.of(scores)
-        if self.asked.pairs:
-            scored = add_phrases(scored, evidence, self._phrases(evidence, ranked, worth, lookup))
+        phrases = self._phrases(evidence, ranked, worth, lookup) if self.asked.pairs else None
+        if phrases is not None and phrases.any():
+            scored = add_phrases(scored, evidence, phrases)
             scores = scored.total + nudges
             ranked = order.of(scores)
         best = ranked[worth[ranked] >= self.question.min_relevance][: self.question.n].tolist()
