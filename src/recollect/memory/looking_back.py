@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -53,6 +54,10 @@ _OF_A_SUMMARY = 800
 
 # The kinds of entries that may be nothing but politeness.
 _SPOKEN = (*ROLES, "turn")
+
+# By which a question may differ from the same one: a question mark more, a space at its end.
+_SIGNS = 8
+_WORD = re.compile(r"\w+")
 
 _SUMMARY = "earlier in this session"
 
@@ -109,6 +114,7 @@ class Lately:
         self._scope = scope
         self._meanings = meanings
         self._leaning = leans(asked.query)
+        self._words_asked = _words_of(asked.query)
 
     async def happened(self, log: Log) -> Found:
         """Episodes that the question is about, newest last."""
@@ -149,19 +155,24 @@ class Lately:
         ages: dict[int, int] = {}
         for at in reversed(range(len(tail))):
             text = tail.texts[at]
-            # Who writes a question down before they ask it is not to be told that they asked.
-            if self._leaning is not None and text.strip() == self._asked.query.strip():
+            if self._repeats(text):
                 continue
             places.append(at)
             if tail.kinds[at] not in _SPOKEN or not is_bare(text):
                 ages[at] = len(ages)
         return Session(tail, places[::-1], ages, lean, elsewhere)
 
+    def _repeats(self, text: str) -> bool:
+        """Whether a text is the question itself: that it was asked before answers nothing."""
+        return abs(len(text) - len(self._asked.query)) <= _SIGNS and _words_of(text) == self._words_asked
+
     def _of_others(self, own: Session, others: Sequence[Tail]) -> list[Session]:
         """The other sessions. In a session that has only begun, "last time" was in the newest of them."""
         newest = None if own.ages or not others else max(others, key=lambda tail: tail[-1].at)
         return [
-            self._aged(tail, elsewhere=True) if tail is newest else Session(tail, range(len(tail)), elsewhere=True)
+            self._aged(tail, elsewhere=True)
+            if tail is newest
+            else Session(tail, [at for at, text in enumerate(tail.texts) if not self._repeats(text)], elsewhere=True)
             for tail in others
         ]
 
@@ -259,6 +270,10 @@ def _saying(tail: Tail, kinds: frozenset[str]) -> Tail:
 _RECALLED = Learned(is_recalled, 8192)
 # As a whole too: sessions that are over are the same every time.
 _OURS: Learned[tuple[str, ...], bool] = Learned(lambda texts: any(map(_RECALLED.of, texts)), 512)
+
+
+def _words_of(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
 
 
 def _own_words(tails: Sequence[Tail]) -> list[Tail]:

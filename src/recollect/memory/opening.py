@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from recollect.clock import Clock, system_clock
-from recollect.errors import BadSettings
+from recollect.errors import BadInput, BadSettings
 from recollect.inference.base import Embedder, Embedding
 from recollect.inference.connect import connect_embedder, connect_llm
 from recollect.inference.ledger import Ledger
@@ -25,6 +25,12 @@ from recollect.values import Tier
 
 _AS_IN = "as in clock=lambda: datetime.now(UTC)"
 _SEARCHED: tuple[Tier, Tier] = ("semantic", "procedural")
+
+
+_NOT_YET = (
+    "open it with `async with AgentMemory.open(…) as memory`, or `memory = await AgentMemory.open(…)`; "
+    "code that does not await uses recollect.sync"
+)
 
 
 class _Closes(Protocol):
@@ -53,6 +59,17 @@ class Opening(Generic[M]):
     ) -> None:
         if self._memory is not None:
             await self._memory.close()
+
+    def __enter__(self) -> NoReturn:
+        raise BadInput(_NOT_YET)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; `with` looks for it before it enters."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # what Python itself looks for, to copy it say
+            raise AttributeError(name)
+        raise BadInput(f"{name!r} was asked of a memory that is not open yet; {_NOT_YET}")
 
 
 def checked_clock(clock: Any) -> Clock:

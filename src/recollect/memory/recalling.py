@@ -16,6 +16,7 @@ from recollect.recall.across import Found, Source, across, together
 from recollect.recall.clauses import clauses, uncovered
 from recollect.recall.lines import CURRENT, KNOWLEDGE, PROCEDURES, Line
 from recollect.recall.pack import pack
+from recollect.recall.person import in_first_person
 from recollect.recall.recent import shared_words
 from recollect.stores.question import Mode, Question
 from recollect.stores.where import Where
@@ -62,7 +63,12 @@ class Recalling:
     def sources(self) -> list[Source]:
         """The tiers that were asked for, in the order in which they are read."""
         stores, slow = self._parts.stores, _PATIENCE + self._parts.settings.embed_timeout
-        lately = Lately(self._asked, self._tiers.scope, self._meanings)
+        # Whoever spoke of themselves said "I"; a model that asks for them says "the user".
+        in_their_words = replace(self._asked, query=in_first_person(self._asked.query))
+        meanings = self._meanings
+        if in_their_words.query != self._asked.query:
+            meanings = Meanings(self._parts.embedding, in_their_words.query)
+        lately = Lately(in_their_words, self._tiers.scope, meanings)
         every: dict[Tier, Source] = {
             "working": Source(name="working", ask=self._working, patience=_PATIENCE, stored=False),
             "conversation": Source(
@@ -110,6 +116,9 @@ class Recalling:
             options["mode"] = "text"
             hits = await search(asked.query, asked.n, **options)
             warnings.append(f"semantic memory was searched by words alone: {error}")
+        own = in_first_person(asked.query)
+        if own != asked.query and asked.n:  # a fact may have been told either way
+            hits = _best_of([hits, await search(own, asked.n, **options)], asked.n)
         # Two questions in one are near to neither answer: what the whole leaves open is asked by itself.
         parts = clauses(asked.query)
         left_open = uncovered(parts, [hit.item.content for hit in hits]) if parts and asked.n else []

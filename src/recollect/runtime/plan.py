@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from recollect.errors import BadInput, PlanChanged
 from recollect.runtime.codec import State
-from recollect.runtime.step import Options, name_of, options_of
+from recollect.runtime.step import Options, name_of, options_of, takes_state
 from recollect.stores.base import Step
 from recollect.values import Space
 
@@ -33,10 +33,16 @@ class Planned:
 
 
 def plan_of(steps: Iterable[Callable[..., Any]]) -> tuple[Planned, ...]:
+    if callable(steps) or not isinstance(steps, Iterable):
+        raise BadInput(f"steps are a list of functions, not {steps!r:.80}; a single one goes into a list too")
     plan = tuple(steps)
     for place, function in enumerate(plan):
         if not callable(function):
             raise BadInput(f"step {place} is {function!r:.80}; a step is a function of the state")
+        if not takes_state(function):
+            raise BadInput(
+                f"step {place}, {name_of(function)!r}, takes no state; write it as f(state) or f(state, ctx)"
+            )
     return tuple(
         Planned(f"step_{place}_{name_of(function)}", function, options_of(function))
         for place, function in enumerate(plan)

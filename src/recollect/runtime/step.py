@@ -176,6 +176,18 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
 
 
+def takes_state(function: Callable[..., Any]) -> bool:
+    """Whether it can be called as a step at all: with the state, and perhaps the context, and nothing else."""
+    given = (None, None) if _takes_context(function) else (None,)
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        return False
+    except ValueError:  # some built-in functions do not say
+        return True
+    return True
+
+
 def _takes_context(function: Callable[..., Any]) -> bool:
     """Whether there is a second place that has to be filled; one with a default is the function's own affair."""
     if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):

@@ -1,0 +1,36 @@
+"""Recall and the way a question is put: asked again, asked of "the user", asked of somebody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect import AgentMemory
+from tests.flows.conftest import Opener
+
+
+@pytest.mark.parametrize("question", ["Where does the user live?", "Where do I live?", "Which city does the user live in?"])
+async def test_a_model_that_asks_for_the_user_is_told_what_they_said_of_themselves(
+    opener: Opener, minilm, question: str
+):
+    monday = await opener(user="carla", session="monday", embedder=minilm)
+    await monday.record_turn("I live in Lisbon.", "Good to know.")
+    await monday.lifecycle.run_once()
+    context = await monday.scoped(session="friday").recall(question)
+    assert "Lisbon" in str(context)
+
+
+async def test_a_fact_told_of_the_user_is_found_as_before(real: AgentMemory):
+    await real.remember("The user prefers tea over coffee.")
+    assert "tea" in str(await real.recall("What does the user like to drink, tea or coffee?"))
+
+
+async def test_that_a_question_was_asked_before_answers_nothing(opener: Opener, minilm):
+    first = await opener(user="carla", session="first", embedder=minilm)
+    await first.record_turn("I live in Lisbon.", "Noted.")
+    for day in range(7):
+        asking = first.scoped(session=f"day {day}")
+        await asking.record_turn("Where do I live?", "I do not know.")
+    for question in ("Where do I live?", "where do i live"):
+        context = await first.scoped(session="today").recall(question)
+        assert "I live in Lisbon." in str(context)
+        assert "Where do I live?" not in str(context)
