@@ -8,7 +8,9 @@ from recollect import AgentMemory
 from tests.flows.conftest import Opener
 
 
-@pytest.mark.parametrize("question", ["Where does the user live?", "Where do I live?", "Which city does the user live in?"])
+@pytest.mark.parametrize(
+    "question", ["Where does the user live?", "Where do I live?", "Which city does the user live in?"]
+)
 async def test_a_model_that_asks_for_the_user_is_told_what_they_said_of_themselves(
     opener: Opener, minilm, question: str
 ):
@@ -34,3 +36,14 @@ async def test_that_a_question_was_asked_before_answers_nothing(opener: Opener, 
         context = await first.scoped(session="today").recall(question)
         assert "I live in Lisbon." in str(context)
         assert "Where do I live?" not in str(context)
+
+
+@pytest.mark.parametrize("asked_in", ["then", "today"])
+async def test_what_was_said_long_ago_is_found_by_its_words(opener: Opener, minilm, asked_in: str):
+    then = await opener(user="carla", session="then", embedder=minilm)
+    await then.record_turn("Yesterday a puppy from the shelter came home with us.", "Lovely!")
+    for n in range(40):
+        await then.record_turn(f"Please look at ticket {n} of the printer queue.", f"Ticket {n} is closed.")
+    context = await then.scoped(session=asked_in).recall("When did the puppy come home from the shelter?")
+    assert "puppy from the shelter" in str(context)
+    assert not await then.scoped(session=asked_in).recall("Who painted the Mona Lisa?")

@@ -30,11 +30,13 @@ from recollect.tiers.entries import entire
 from recollect.tiers.messages import ROLES
 from recollect.values import Hit, Scope, Space
 
-__all__ = ["LASTS", "Lately", "Meanings"]
+__all__ = ["FURTHER_BACK", "LASTS", "Lately", "Meanings"]
 
-# The newest so many of a log are looked at: for older ones each tier has a search of its own.
+# The newest so many of a log are looked at.
 _EPISODES = Reach(own=24, others=16, of_each=20)
 _MESSAGES = Reach(own=24, others=12, of_each=16)
+FURTHER_BACK = Reach(own=2000, others=40, of_each=100)
+"""How far messages are looked through for their words, when nothing nearer has to do with a question."""
 # Instructions and summaries are of their own session alone.
 _SAID_ELSEWHERE = frozenset(("user", "assistant", "tool"))
 _SPEAKERS = frozenset(ROLES) - {"system"}
@@ -109,9 +111,10 @@ _CALIBRATED: WeakKeyDictionary[Embedding, tuple[str, Calibration]] = WeakKeyDict
 class Lately:
     """Two sources: what happened and what was said, in this session and in the user's others."""
 
-    def __init__(self, asked: Asked, scope: Scope, meanings: Meanings) -> None:
+    def __init__(self, asked: Asked, scope: Scope, meanings: Meanings, messages: Reach = _MESSAGES) -> None:
         self._asked = asked
         self._scope = scope
+        self._messages = messages
         self._meanings = meanings
         self._leaning = leans(asked.query)
         self._words_asked = _words_of(asked.query)
@@ -131,7 +134,7 @@ class Lately:
         if not self._asked.n:
             return Found()
         here = self._scope.space("conversation")
-        mine, *others = await self._read(log, here, _MESSAGES, _SAID_ELSEWHERE)
+        mine, *others = await self._read(log, here, self._messages, _SAID_ELSEWHERE)
         # Instructions are no news to anybody, and a message may be nothing but calls of tools.
         own = self._aged(_saying(mine, _SPEAKERS), _NEWEST_MESSAGES)
         summed_up = await self._summed_up(mine, summary)

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from recollect.errors import EmbedderFailed
 from recollect.lifecycle.overtaken import Overtaken, asks_of_the_past, overtaken
 from recollect.memory.asked import Asked
-from recollect.memory.looking_back import LASTS, Lately, Meanings
+from recollect.memory.looking_back import FURTHER_BACK, LASTS, Lately, Meanings
 from recollect.memory.parts import Parts
-from recollect.recall.across import Found, Source, across, together
+from recollect.recall.across import Found, Source, across, each_once, together
 from recollect.recall.clauses import clauses, uncovered
 from recollect.recall.lines import CURRENT, KNOWLEDGE, PROCEDURES, Line
 from recollect.recall.pack import pack
@@ -47,7 +47,12 @@ class Tiers(Protocol):
 
 async def recalled(parts: Parts, tiers: Tiers, asked: Asked) -> Context:
     """What matters for a question, from every tier that was asked for."""
-    found = await across(Recalling(parts, tiers, asked).sources())
+    recalling = Recalling(parts, tiers, asked)
+    found = await across(recalling.sources())
+    nothing = not found.left_out and all(line.hit.tier == "working" for line in found.lines)
+    if nothing and "conversation" in asked.tiers:
+        further = await across([recalling.further_back()])
+        found = Found(each_once([*found.lines, *further.lines]), further.left_out, found.warnings)
     return pack(asked.query, found.lines, asked.budget, left_out=found.left_out, warnings=found.warnings)
 
 
@@ -59,16 +64,15 @@ class Recalling:
         self._tiers = tiers
         self._asked = asked
         self._meanings = Meanings(parts.embedding, asked.query)
+        # Whoever spoke of themselves said "I"; a model that asks for them says "the user".
+        theirs = in_first_person(asked.query)
+        self._in_their_words = asked if theirs == asked.query else replace(asked, query=theirs)
+        self._meanings_of_theirs = self._meanings if theirs == asked.query else Meanings(parts.embedding, theirs)
 
     def sources(self) -> list[Source]:
         """The tiers that were asked for, in the order in which they are read."""
         stores, slow = self._parts.stores, _PATIENCE + self._parts.settings.embed_timeout
-        # Whoever spoke of themselves said "I"; a model that asks for them says "the user".
-        in_their_words = replace(self._asked, query=in_first_person(self._asked.query))
-        meanings = self._meanings
-        if in_their_words.query != self._asked.query:
-            meanings = Meanings(self._parts.embedding, in_their_words.query)
-        lately = Lately(in_their_words, self._tiers.scope, meanings)
+        lately = Lately(self._in_their_words, self._tiers.scope, self._meanings_of_theirs)
         every: dict[Tier, Source] = {
             "working": Source(name="working", ask=self._working, patience=_PATIENCE, stored=False),
             "conversation": Source(
@@ -83,6 +87,17 @@ class Recalling:
             "procedural": Source(name="procedural", ask=self._procedural, patience=slow),
         }
         return [source for tier, source in every.items() if tier in self._asked.tiers]
+
+    def further_back(self) -> Source:
+        """What was said longer ago, by its words: for a question that nothing nearer has to do with."""
+        lately = Lately(self._in_their_words, self._tiers.scope, self._meanings_of_theirs, FURTHER_BACK)
+        log, summary = self._parts.stores.log("conversation"), self._tiers.conversation.summary
+        return Source(
+            name="conversation",
+            ask=lambda: self._as_it_is(lately.said(log, summary)),
+            patience=_PATIENCE + self._parts.settings.embed_timeout,
+            stored=False,
+        )
 
     async def _working(self) -> Found:
         """The task at hand: always shown when there is one. It is of now, so a question about then leaves it out."""
@@ -116,9 +131,9 @@ class Recalling:
             options["mode"] = "text"
             hits = await search(asked.query, asked.n, **options)
             warnings.append(f"semantic memory was searched by words alone: {error}")
-        own = in_first_person(asked.query)
-        if own != asked.query and asked.n:  # a fact may have been told either way
-            hits = _best_of([hits, await search(own, asked.n, **options)], asked.n)
+        theirs = self._in_their_words.query
+        if theirs != asked.query and asked.n:  # a fact may have been told either way
+            hits = _best_of([hits, await search(theirs, asked.n, **options)], asked.n)
         # Two questions in one are near to neither answer: what the whole leaves open is asked by itself.
         parts = clauses(asked.query)
         left_open = uncovered(parts, [hit.item.content for hit in hits]) if parts and asked.n else []
