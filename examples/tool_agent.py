@@ -67,7 +67,13 @@ class Clerk:
     name = "a few rules"
 
     async def reply(
-        self, messages: Sequence[ChatMessage], *, system: str = "", tools: Any = (), on_text: Any = None
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        system: str = "",
+        tools: Any = (),
+        on_text: Any = None,
+        may_call: bool = True,
     ) -> Reply:
         needed = {item: int(number) for number, item in re.findall(r"(\d+) (beans|filters)", system)}
         results = [message.content for message in messages if message.role == "tool"]

@@ -20,7 +20,7 @@ import click
 
 import recollect
 from recollect import errors
-from recollect.settings import _RANGES, FILE, PREFIX, TIERS, MemoryTier, Secret, Settings
+from recollect.settings import _RANGES, FILE, OF_THE_CALLER, PREFIX, TIERS, MemoryTier, Secret, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -61,9 +61,10 @@ CONSTRUCTED = {"AgentWithMemory", "ResumableAgent", "WorkingMemory"}
 
 EXIT_CODES = """
 Exit codes: 0 when it was done, 1 when there is nothing of what was asked for (no such item, key, task or file, or
-nothing relevant), 2 when the call cannot be meant, 3 when it failed, 130 after Ctrl-C. With `--json` an error is one
-line of JSON on standard error, `{"error": "NotFound", "message": "…"}`, with the type's name from the
-[API](api.md#errors), or `UsageError` for a command or option that does not exist.
+nothing relevant), 2 when the call cannot be meant, 3 when it failed, 130 after Ctrl-C. A list with nothing in it is
+no failure: the code is 0, and a line on standard error says so. With `--json` an error is one line of JSON on standard
+error, `{"error": "NotFound", "message": "…"}`, with the type's name from the [API](api.md#errors), or `UsageError` for
+a command or option that does not exist.
 """
 
 
@@ -85,10 +86,14 @@ max_items = 5000
 ```
 """
 
-# Not options of a memory: where the local model is on this machine. They are read where it is looked for.
+# Not options of a memory: where the local model is on this machine, and who calls the command line.
 OTHER_VARIABLES = {
     "RECOLLECT_MODEL_DIR": "a directory with a model of your own, instead of the one that `recollect setup` installs",
     "RECOLLECT_CACHE": "where `recollect setup` puts the model; `XDG_CACHE_HOME` or `~/.cache` otherwise",
+    **{
+        name: f"`--{name.removeprefix(PREFIX).lower()}` of every command, when it is not given"
+        for name in OF_THE_CALLER
+    },
 }
 
 

@@ -15,6 +15,9 @@ from recollect.errors import BadSettings
 FILE = "recollect.toml"
 PREFIX = "RECOLLECT_"
 
+# Not options of a memory: the command line takes them for --user and the like when those are not given.
+OF_THE_CALLER = ("RECOLLECT_USER", "RECOLLECT_SESSION", "RECOLLECT_AGENT", "RECOLLECT_TENANT")
+
 
 class Secret:
     """A text that is handed on and never shown: printed, logged or dumped it is a mask."""
@@ -201,7 +204,7 @@ def _found(
             options[name] = (_from_file(name, from_file[name], file), str(file))
         else:
             options[name] = (option.default, "default")
-    _refuse_slips(environ, from_environ)
+    _refuse_slips(environ, from_environ | {*OF_THE_CALLER})
     for name in given or {}:
         if name not in options:
             raise BadSettings(f"there is no option {name!r}; the options are {', '.join(sorted(options))}")
@@ -232,7 +235,9 @@ def _read(file: Path) -> dict[str, Any]:
     known = {option.name for option in fields(Settings)}
     for name in content:
         if name not in known:
-            raise BadSettings(f"{file} has the option {name!r}, which does not exist; see `recollect config show`")
+            meant = get_close_matches(name, known, 1)
+            way_out = f"did you mean {meant[0]!r}?" if meant else f"the options are {', '.join(sorted(known))}"
+            raise BadSettings(f"{file} has the option {name!r}, which does not exist; {way_out}")
     return content
 
 

@@ -120,6 +120,7 @@ class ConversationMemory(_Part):
     search = _blocking(_AsyncConversation.search)
     get_last_n = _blocking(_AsyncConversation.get_last_n)
     summary = _blocking(_AsyncConversation.summary)
+    trust = _blocking(_AsyncConversation.trust)
     settle = _blocking(_AsyncConversation.settle)
     clear = _blocking(_AsyncConversation.clear)
     export = _blocking(_AsyncConversation.export)

@@ -38,6 +38,7 @@ class Planner:
         system: str = "",
         tools: Sequence[ToolSpec] = (),
         on_text: OnText | None = None,
+        may_call: bool = True,
     ) -> Reply:
         done = sum(one.role == "assistant" for one in messages)
         if done == len(_ROUNDS):
@@ -90,9 +91,10 @@ def forgetful() -> None:
 
 
 def unsure() -> None:
-    """What the model answered is not kept."""
+    """What the model answered is not kept, nor what its calls were given, by which a run would notice."""
     known = Kept.known
     setattr(Kept, "known", lambda self, name: None if name.startswith("reply_") else known(self, name))  # noqa: B010
+    setattr(Kept, "inputs", lambda self, prefix: {})  # noqa: B010
 
 
 def fickle() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect import AgentMemory, BadInput, NotFound, StoreUnavailable
+from recollect import AgentMemory, BadInput, EmbedderFailed, NotFound, StoreUnavailable
 from recollect.stores.where import Where
 from recollect.values import MemoryItem
 from tests.embedders import HashEmbedder
@@ -283,7 +283,7 @@ async def test_an_end_that_fails_can_be_said_again(opener: Opener):
     await memory.start_task(TASK)
     await memory.record_step(None, "look", "nothing")
     embedder.down = True
-    with pytest.raises(Exception, match="no model today"):
+    with pytest.raises(EmbedderFailed, match="ConnectionError"):
         await memory.end_task(False, "It did not work.")
     assert memory.working.task == TASK
     assert [one.kind for one in await memory.episodic.get_recent()] == ["decision", "tool_call"]

@@ -203,6 +203,7 @@ class TestErrors:
         done = call(tmp_path, "stats")
         assert done.code == FAILED
         assert "stroe" in done.err
+        assert "did you mean 'store'?" in done.err
         assert "READERS" in call(tmp_path.parent, "config", "show", RECOLLECT_READERS="many").err
 
     def test_without_its_model_it_says_how_to_get_it(self, tmp_path: Path, call: Call):
@@ -249,6 +250,17 @@ class TestKeeping:
         found = call(tmp_path, "recall", "Should distances be in miles?", "--user", "bob", "--store", "other.db")
         assert "Ada prefers metric units" in found.out
 
+    def test_an_export_can_be_piped_on(self, place: Path, tmp_path: Path, call: Call):
+        call(place, "export", str(tmp_path / "a.jsonl"), "--user", "ada")
+        piped = run(place, "export", "-", "--user", "ada")
+        assert (piped.code, piped.err) == (OK, "")
+        assert piped.out == (tmp_path / "a.jsonl").read_text("utf-8")
+        assert not (place / "-").exists()
+        assert run(place, "export", "-", "--json").code == USAGE
+
+    def test_a_line_that_is_no_export_is_named_with_its_file(self, place: Path, tmp_path: Path, call: Call):
+        assert "notes.txt, line 1: " in call(place, "import", "notes.txt", "--store", str(tmp_path / "new.db")).err
+
     def test_a_file_that_is_none_makes_no_store(self, tmp_path: Path, call: Call):
         assert call(tmp_path, "import", "none.jsonl").code == NOT_FOUND
         assert list(tmp_path.iterdir()) == []
@@ -258,7 +270,10 @@ class TestKeeping:
         assert tiers["semantic"]["items"] == 2
         assert tiers["semantic"]["oldest"] <= tiers["semantic"]["newest"]
         assert set(tiers) == {"working", "conversation", "episodic", "semantic", "procedural", "checkpoints"}
-        assert re.search(r"semantic  2, \d{4}-", call(place, "stats", "--user", "ada").out)
+        told = call(place, "stats", "--user", "ada").out
+        assert re.search(r"semantic  2, \d{4}-", told)
+        assert re.search(r"on disk  [\d.]+ KiB\n", told)
+        assert "everybody's  2 items in 1 scope\n" in told
 
     def test_the_lifecycle_is_planned_and_run(self, tmp_path: Path, call: Call):
         with AgentMemory.open(tmp_path / "recollect.db", user="ada", session="s") as memory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from recollect import AgentMemory as AsyncMemory
 from recollect import ResumableAgent, step
 from recollect.errors import StepFailed
 from recollect.sync import AgentMemory
+from recollect.values import Scope, content_id
 from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller
 
 
@@ -90,6 +92,68 @@ class TestScope:
             "deploy"
         ]
 
+    def test_the_environment_says_who_asks_unless_an_option_does(self, tmp_path: Path, call: Call):
+        whose = {"RECOLLECT_USER": "ada", "RECOLLECT_TENANT": "acme", "RECOLLECT_AGENT": "a", "RECOLLECT_SESSION": "s"}
+        assert call(tmp_path, "remember", "Ours.", "--json", **whose).json["user"] == "ada"
+        assert len(call(tmp_path, "list", "--json").json) == 1
+        assert call(tmp_path, "list", "--user", "bo", "--json").json == []
+        assert call(tmp_path, "list", "--tenant", "default", "--json").json == []
+        with AgentMemory.open(tmp_path / "recollect.db", tenant="acme", user="ada") as memory:
+            assert [item.content for item in memory.semantic.page()] == ["Ours."]
+
+    def test_a_slip_in_such_a_variable_is_said_too(self, place: Path, call: Call):
+        done = call(place, "list", RECOLLECT_USR="ada")
+        assert done.code == FAILED
+        assert "RECOLLECT_USER" in done.err
+
+
+class TestShortIds:
+    def test_the_beginning_of_an_id_is_enough(self, tmp_path: Path, call: Call):
+        id = call(tmp_path, "remember", "x", "--json").json["id"]
+        assert call(tmp_path, "forget", id[:5]).code == NOT_FOUND
+        assert call(tmp_path, "forget", id[:6], "--json").json == {"id": id, "forgotten": True}
+        assert call(tmp_path, "forget", id[:6]).code == NOT_FOUND
+
+    def test_two_that_begin_so_are_both_left_alone(self, tmp_path: Path, call: Call):
+        first, second = _two_that_begin_alike()
+        ids = [call(tmp_path, "remember", content, "--json").json["id"] for content in (first, second)]
+        short = ids[0][:6]
+        assert ids[1].startswith(short)
+        done = call(tmp_path, "forget", short)
+        assert done.code == USAGE
+        assert all(id in done.err for id in ids)
+        assert len(call(tmp_path, "list", "--json").json) == 2
+        assert call(tmp_path, "forget", ids[0]).code == OK
+        assert call(tmp_path, "forget", short).out == f"forgot {ids[1]}\n"
+
+
+def _two_that_begin_alike() -> tuple[str, str]:
+    """Two texts that make facts whose ids begin with the same six characters; some thousand tries find them."""
+    seen: dict[str, str] = {}
+    for number in count():
+        text = f"Fact number {number}."
+        other = seen.setdefault(content_id(Scope().space("semantic"), text)[:6], text)
+        if other != text:
+            return other, text
+    raise AssertionError("numbers do not end")
+
+
+class TestNothing:
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["list", "--user", "nobody"], "no facts here for user 'nobody'"),
+            (["procedures", "list", "--agent", "none"], "no procedures here for agent 'none'"),
+            (["tasks", "list", "--status", "failed"], "no failed tasks here for agent 'default'"),
+        ],
+        ids=lambda value: value[0] if isinstance(value, list) else None,
+    )
+    def test_a_list_with_nothing_in_it_says_so_by_the_way(
+        self, place: Path, call: Call, arguments: list[str], said: str
+    ):
+        assert call(place, *arguments) == (OK, "", f"{said}\n")
+        assert call(place, *arguments, "--json") == (OK, "[]\n", "")
+
 
 class TestFacts:
     def test_recall_tells_a_program_what_was_left_out(self, place: Path, call: Call):
@@ -137,7 +201,7 @@ class TestFacts:
         for _ in range(2):
             planned = call(tmp_path, "consolidate", "--plan", "--json").json
             assert (planned["planned"], planned["examined"], len(planned["merged"])) == (True, 2, 1)
-        assert "merged 1 of 2 facts into 1 others" in call(tmp_path, "consolidate").out
+        assert "merged 1 of 2 facts into 1 other\n" in call(tmp_path, "consolidate").out
         assert call(tmp_path, "consolidate", "--json").json["merged"] == []
 
 
@@ -187,7 +251,9 @@ class TestTasks:
         assert shown["state"]["results"] == {"step_0_quote": 812}
         assert shown["steps"][-1]["key"] == "step_1_charge"
         told = call(worked, "tasks", "show", "invoice-2", "--agent", "clerk").out
-        assert "declined" in told
+        assert "step_0_quote  completed, 1 attempt\n" in told
+        assert "step_1_charge  poisoned, 1 attempt: ValueError: the card was declined\n" in told
+        assert '  "results": {\n      "step_0_quote": 812\n' in told.split("\nstate:\n")[1]
         assert "\x1b" not in told
 
     def test_one_is_retried_and_given_up(self, worked: Path, call: Call):

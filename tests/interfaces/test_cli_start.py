@@ -104,6 +104,12 @@ def test_who_asks_for_help_does_not_wait_for_numpy(tmp_path: Path, arguments: li
     assert done.stdout.splitlines()[-1] == "ended with 0 after loading []"
 
 
+def test_it_runs_as_a_module_too(tmp_path: Path):
+    program = [sys.executable, "-m", "recollect", "--version"]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **PLAIN})
+    assert (done.returncode, done.stdout) == (OK, f"{__version__}\n")
+
+
 class TestSlips:
     @pytest.mark.parametrize(
         ("arguments", "meant"),
@@ -118,6 +124,22 @@ class TestSlips:
         assert done.code == USAGE
         assert meant in done.err
         assert done.err.count("Did you mean") == 1
+
+    @pytest.mark.parametrize(
+        ("arguments", "way_out"),
+        [
+            (["tasks", "--store", "x.db"], "recollect tasks list --store"),
+            (["procedures", "--user", "ada"], "recollect procedures list --user"),
+            (["--store", "x.db", "list"], "recollect list --store"),
+            (["config", "--json"], "recollect config show --json"),
+        ],
+    )
+    def test_an_option_of_every_command_in_front_of_one_is_put_in_its_place(
+        self, tmp_path: Path, call: Call, arguments: list[str], way_out: str
+    ):
+        done = call(tmp_path, *arguments)
+        assert (done.code, done.out) == (USAGE, "")
+        assert way_out in done.err
 
 
 class TestCompletion:

@@ -168,7 +168,8 @@ class TestStage:
         stage = _stage(width)
         _everything(stage)
         lines = _seen(stage).splitlines()
-        assert max(len(line.rstrip()) for line in lines) <= width
+        assert max(len(line) for line in lines) <= width
+        assert [line for line in lines if line.endswith(" ")] == []
 
     def test_a_terminal_without_unicode_gets_plain_signs(self):
         written = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")

@@ -18,7 +18,7 @@ from tests.wire.server import Wire
 PROMPT = "a prompt that is nobody's business"
 ASKED = [ChatMessage("user", PROMPT)]
 ADD = ToolSpec("add", "Add two numbers.", {"type": "object", "properties": {"a": {"type": "integer"}}})
-BOTH_WAYS = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+BOTH_WAYS = pytest.mark.parametrize("listened", [False, True], ids=["unheard", "heard"])
 
 
 class Heard:
@@ -36,20 +36,20 @@ class Heard:
 
 
 @BOTH_WAYS
-async def test_it_answers(connect: Connect, wire: Wire, streams: bool):
+async def test_it_answers(connect: Connect, wire: Wire, listened: bool):
     wire.script(Say("Metric units, please.", read=120, written=7, cached=100))
-    heard = Heard() if streams else None
+    heard = Heard() if listened else None
     reply = await connect().reply(ASKED, on_text=heard)
     assert reply == Reply("Metric units, please.", usage=Usage(read=120, written=7, cached=100))
     assert heard is None or heard.pieces == ["Metric", " units,", " please."]
-    assert wire.requests[0].streams == streams
+    assert wire.requests[0].streams
 
 
 @BOTH_WAYS
-async def test_tools_may_be_called_side_by_side(connect: Connect, wire: Wire, streams: bool):
+async def test_tools_may_be_called_side_by_side(connect: Connect, wire: Wire, listened: bool):
     calls = (Call("add", {"a": 1, "note": "é 🎈"}, "one"), Call("add", {"a": 2}, "two"), Call("now", {}, "three"))
     wire.script(Say("Let me see.", calls))
-    heard = Heard() if streams else None
+    heard = Heard() if listened else None
     reply = await connect().reply(ASKED, tools=[ADD], on_text=heard)
     assert reply.stop == "tools"
     assert reply.text == "Let me see."
@@ -64,10 +64,10 @@ async def test_tools_may_be_called_side_by_side(connect: Connect, wire: Wire, st
 @BOTH_WAYS
 @pytest.mark.parametrize("written", ['{"a": 1', "[1, 2]", '"add"'], ids=["cut", "list", "text"])
 async def test_arguments_that_cannot_be_read_are_marked_and_the_others_kept(
-    connect: Connect, wire: Wire, streams: bool, written: str
+    connect: Connect, wire: Wire, listened: bool, written: str
 ):
     wire.script(Say("", (Call("add", written, "bad"), Call("add", {"a": 2}, "good"))))
-    reply = await connect().reply(ASKED, tools=[ADD], on_text=Heard() if streams else None)
+    reply = await connect().reply(ASKED, tools=[ADD], on_text=Heard() if listened else None)
     bad, good = reply.tool_calls
     assert (bad.id, bad.name, bad.arguments) == ("bad", "add", {})
     assert bad.malformed is not None
@@ -77,10 +77,25 @@ async def test_arguments_that_cannot_be_read_are_marked_and_the_others_kept(
 
 
 @BOTH_WAYS
+@pytest.mark.parametrize("written", ["", "{}", '{"a": 1'], ids=["nothing", "empty", "half"])
+async def test_the_last_call_of_a_reply_that_was_cut_off_is_marked(
+    connect: Connect, wire: Wire, listened: bool, written: str
+):
+    # Mutant: what was never written down is taken for a call without arguments.
+    wire.script(Say("", (Call("add", {"a": 2}, "whole"), Call("add", written, "half")), stop="length"))
+    reply = await connect().reply(ASKED, tools=[ADD], on_text=Heard() if listened else None)
+    assert reply.stop == "length"
+    whole, half = reply.tool_calls
+    assert whole == ToolCall("whole", "add", {"a": 2})
+    assert half.arguments == {}
+    assert half.malformed is not None
+
+
+@BOTH_WAYS
 @pytest.mark.parametrize(("stop", "seen"), [("length", "length"), ("refusal", "refusal"), ("filter", "refusal")])
-async def test_it_says_why_it_stopped(connect: Connect, wire: Wire, streams: bool, stop: str, seen: str):
+async def test_it_says_why_it_stopped(connect: Connect, wire: Wire, listened: bool, stop: str, seen: str):
     wire.script(Say("I would rather not", stop=stop))  # type: ignore[arg-type]
-    heard = Heard() if streams else None
+    heard = Heard() if listened else None
     reply = await connect().reply(ASKED, on_text=heard)
     assert (reply.stop, reply.text) == (seen, "I would rather not")
     assert heard is None or heard.text == reply.text
@@ -88,10 +103,10 @@ async def test_it_says_why_it_stopped(connect: Connect, wire: Wire, streams: boo
 
 @BOTH_WAYS
 async def test_one_that_is_asked_too_often_is_asked_again_when_it_says(
-    connect: Connect, wire: Wire, waits: list[float], streams: bool
+    connect: Connect, wire: Wire, waits: list[float], listened: bool
 ):
     wire.script(Fail(429, "rate_limit_error", headers={"retry-after": "7"}), Say("Now."))
-    assert (await connect().reply(ASKED, on_text=Heard() if streams else None)).text == "Now."
+    assert (await connect().reply(ASKED, on_text=Heard() if listened else None)).text == "Now."
     assert waits == [7.0]
     assert wire.requests[0].body == wire.requests[1].body
 
@@ -99,10 +114,10 @@ async def test_one_that_is_asked_too_often_is_asked_again_when_it_says(
 @pytest.mark.parametrize("trouble", [Fail(529, "overloaded_error"), Fail(500), Fail(503), Fail(408), Reset()], ids=str)
 @BOTH_WAYS
 async def test_what_passes_is_waited_for(
-    connect: Connect, wire: Wire, waits: list[float], trouble: Fail | Reset, streams: bool
+    connect: Connect, wire: Wire, waits: list[float], trouble: Fail | Reset, listened: bool
 ):
     wire.script(trouble, trouble, Say("Now."))
-    assert (await connect().reply(ASKED, on_text=Heard() if streams else None)).text == "Now."
+    assert (await connect().reply(ASKED, on_text=Heard() if listened else None)).text == "Now."
     assert len(waits) == 2
     assert 0.25 <= waits[0] <= 0.5 <= waits[1] <= 1.0
 
@@ -147,13 +162,13 @@ async def test_what_waiting_does_not_mend_is_told_at_once(
 
 
 @BOTH_WAYS
-async def test_one_that_hangs_is_given_up_in_its_time(connect: Connect, wire: Wire, streams: bool):
+async def test_one_that_hangs_is_given_up_in_its_time(connect: Connect, wire: Wire, listened: bool):
     wire.script(Hang(), Say("Awake."))
     model = connect(settings={"llm_timeout": 0.3})
-    assert (await model.reply(ASKED, on_text=Heard() if streams else None)).text == "Awake."
+    assert (await model.reply(ASKED, on_text=Heard() if listened else None)).text == "Awake."
     wire.script(*[Hang()] * 5)
     with pytest.raises(ModelFailed, match=r"gave no answer within 0\.3 s"):
-        await model.reply(ASKED, on_text=Heard() if streams else None)
+        await model.reply(ASKED, on_text=Heard() if listened else None)
 
 
 async def test_a_stream_that_is_reset_before_the_first_word_is_asked_for_again(

@@ -175,8 +175,8 @@ async def test_what_is_known_of_a_model_is_not_asked(name: str, dim: int):
 class TestSentenceTransformers:
     """The library brings torch, 2 GB of it; our side is tried against the few names of it that we call."""
 
-    async def test_without_the_library_the_extra_is_named(self):
-        with pytest.raises(BadSettings, match=r"pip install 'recollect\[sentence-transformers\]'"):
+    async def test_without_the_library_it_is_named(self):
+        with pytest.raises(BadSettings, match="pip install sentence-transformers"):
             await connect_embedder("sentence-transformers:all-MiniLM-L6-v2", Settings())
 
     async def test_it_is_loaded_with_the_first_text_and_says_its_size(self, monkeypatch: pytest.MonkeyPatch):

@@ -91,6 +91,16 @@ class TestAnthropic:
         marked = [block for turn in body["messages"] for block in turn["content"] if "cache_control" in block]
         assert marked == [{"type": "text", "text": "Never mind the time.", "cache_control": MARK}]
 
+    async def test_a_model_that_may_call_nothing_is_shown_the_tools_all_the_same(self, claude: ChatModel, wire: Wire):
+        # Mutant: it is not told. Mutant: a choice where there is nothing to choose, which is refused.
+        wire.script(Say("Fine."), Say("Fine."), Say("Fine."))
+        await claude.reply(DIALOGUE, tools=[ADD])
+        await claude.reply(DIALOGUE, tools=[ADD], may_call=False)
+        await claude.reply(DIALOGUE, may_call=False)
+        bodies = [one.body for one in wire.requests]
+        assert [body.get("tool_choice") for body in bodies] == [None, {"type": "none"}, None]
+        assert bodies[1]["tools"] == bodies[0]["tools"]
+
     async def test_a_single_question_is_not_put_in_the_cache(self, claude: ChatModel, wire: Wire):
         """Putting it there costs a quarter more, and nobody comes back for it."""
         wire.script(Say("Fine."))
@@ -125,6 +135,15 @@ class TestOpenAI:
         ]
         function = {"name": "add", "description": "Add two numbers.", "parameters": dict(ADD.parameters)}
         assert body["tools"] == [{"type": "function", "function": function}]
+
+    async def test_a_model_that_may_call_nothing_is_shown_the_tools_all_the_same(self, gpt: ChatModel, wire: Wire):
+        wire.script(Say("Fine."), Say("Fine."), Say("Fine."))
+        await gpt.reply(DIALOGUE, tools=[ADD])
+        await gpt.reply(DIALOGUE, tools=[ADD], may_call=False)
+        await gpt.reply(DIALOGUE, may_call=False)
+        bodies = [one.body for one in wire.requests]
+        assert [body.get("tool_choice") for body in bodies] == [None, "none", None]
+        assert bodies[1]["tools"] == bodies[0]["tools"]
 
     @pytest.mark.parametrize("streams", [False, True])
     async def test_a_server_that_does_not_count_is_counted_for(self, wire: Wire, streams: bool):

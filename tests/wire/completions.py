@@ -12,7 +12,7 @@ _STOPS = {"end": "stop", "length": "length", "refusal": "stop", "filter": "conte
 
 
 def failure(fail: Fail) -> dict[str, Any]:
-    return {"error": {"type": fail.kind, "code": fail.kind, "message": fail.message, "param": None}}
+    return {"error": {"type": fail.kind, "code": fail.kind, "message": fail.message, "param": fail.param}}
 
 
 def whole(say: Say, request: Request) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class Say:
 
     Streamed, the connection is lost before the first piece of the text when it `resets`, and after so many pieces when
     it `breaks_after` them; when it `ends_early`, the stream ends in good order, and without saying why it stopped.
+    When it `stalls_after` so many, nothing more comes until the server closes; `pause` is the seconds before each.
     """
 
     text: str = ""
@@ -40,7 +41,9 @@ class Say:
     """Whether the server says how many tokens it were; some that speak OpenAI's protocol do not."""
     resets: bool = False
     breaks_after: int | None = None
+    stalls_after: int | None = None
     ends_early: bool = False
+    pause: float = 0.0
 
     @property
     def pieces(self) -> list[str]:
@@ -51,12 +54,13 @@ class Say:
 
 @dataclass(frozen=True)
 class Fail:
-    """An error by its status; `kind` is what the provider calls it."""
+    """An error by its status; `kind` is what the provider calls it, and `param` what of the request it is about."""
 
     status: int
     kind: str = "some_error"
     message: str = "it did not work"
     headers: Mapping[str, str] = field(default_factory=dict)
+    param: str | None = None
 
 
 @dataclass(frozen=True)

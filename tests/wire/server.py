@@ -44,6 +44,8 @@ class Wire:
 
     def __init__(self, *answers: Scripted, dim: int = 64) -> None:
         self.dim = dim
+        self.streams = True
+        """Whether it streams to those who ask for that; some servers answer whole all the same."""
         self.requests: list[Request] = []
         self.unexpected = 0
         self.asked = threading.Event()
@@ -149,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _say(self, say: Say, request: Request) -> None:
         protocol = _CHAT[request.path]
-        if not request.streams:
+        if not request.streams or not self.server.wire.streams:
             self._json(200, protocol.whole(say, request))
             return
         self.send_response(200)
@@ -169,6 +171,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
+            if is_text and pieces == say.stalls_after:
+                self.server.wire.closing.wait(60)
+            if is_text and say.pause:
+                self.server.wire.closing.wait(say.pause)
             pieces += is_text
             data = event.encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))

@@ -19,6 +19,7 @@ from recollect.agent.tools import tools_of
 from recollect.errors import BadInput, FencedOut, LeaseHeld
 from recollect.inference.chat import ChatModel
 from recollect.inference.connect import connect_chat
+from recollect.inference.plain_chat import PlainChat
 from recollect.memory import AgentMemory
 from recollect.runtime.checkpoints import checked_task
 from recollect.runtime.step import Pace
@@ -75,10 +76,16 @@ class AgentWithMemory:
             raise BadInput(f"instructions are a text, not {type(instructions).__name__}")
         Telling(on_event, None)  # says now what it could not be told later
         parts = memory._parts  # a room of the same house: what is spent goes into the memory's own ledger
+        chat, given = connect_chat(model, parts.settings, ledger=parts.ledger, clock=parts.clock), tools_of(tools)
+        if given and isinstance(chat, PlainChat):
+            raise BadInput(
+                "a callable is asked for text alone and could never call these tools; name a model, or give an object "
+                "with `reply(messages, …)`"
+            )
         self._means = Means(
             memory=memory,
-            model=connect_chat(model, parts.settings, ledger=parts.ledger, clock=parts.clock),
-            tools=tools_of(tools),
+            model=chat,
+            tools=given,
             max_steps=max_steps,
             instructions=instructions,
             memory_tools=memory_tools,
@@ -138,9 +145,16 @@ class AgentWithMemory:
         while True:
             known = known_of(await looked_up(checkpoints, errand))
             if "answer" in known and "learned" in known:
-                answer, stopped = known["answer"]["text"], known["answer"]["stopped"]
-                self.last_run = Run(task=task, task_id=task_id, answer=answer, stopped=stopped, resumed=True)
-                return str(answer)
+                answer = known["answer"]
+                self.last_run = Run(
+                    task=task,
+                    task_id=task_id,
+                    answer=answer["text"],
+                    stopped=answer["stopped"],
+                    resumed=True,
+                    trust=answer["trust"],
+                )
+                return str(answer["text"])
             journal = kept(checkpoints, errand, self._lease_ttl, self._pace)
             try:
                 return await self._run(task, task_id, journal, on_text)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from recollect.agent.prompt import marked
 from recollect.errors import BadInput
 from recollect.inference.chat import ChatMessage
 from recollect.inference.llm import LanguageModel, summary_of
@@ -14,7 +15,9 @@ from recollect.inference.summarise import Passage
 from recollect.tiers.tool_pairs import Ends, joints
 from recollect.words.tokens import count_tokens
 
-_SUMMARY = "[What was done so far, summed up]\n"
+# It stands where the user speaks, and much of it is what tools returned: it is quoted, like everything remembered.
+_SUMMARY = "[What was done so far, summed up]\n<notes>\n"
+_END = "\n</notes>"
 _LEAST = 1000
 
 # What the frame of a message and of a call costs.
@@ -45,21 +48,39 @@ class Room:
         """The most that one tool's answer takes; of a longer one the beginning and the end are shown."""
         return self.most // 5
 
+    def share(self, calls: int) -> int:
+        """The same of one of so many that are called at once; what they say together has to leave room, too.
+
+        The newest round is shown word for word, so what does not fit now would never fit again.
+        """
+        return min(self.result, max(1, self.most * 2 // 5 // max(1, calls)))
+
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The decision that the messages from `start` to `cut` are shown as `summary` from now on."""
+    """The decision that the first `count` messages about the task are shown as `summary` from now on.
 
-    start: int
-    cut: int
+    They are counted from where the task begins: what was said before it may be looked up anew.
+    """
+
+    count: int
     summary: str
 
-    def applied(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-        said = ChatMessage("user", _SUMMARY + self.summary)
-        return [*messages[: self.start], said, *messages[self.cut :]]
+    def applied(self, messages: Sequence[ChatMessage], start: int) -> list[ChatMessage]:
+        said = ChatMessage("user", f"{_SUMMARY}{marked(self.summary)}{_END}")
+        return [*messages[:start], said, *messages[start + self.count :]]
+
+    def fits(self, messages: Sequence[ChatMessage], start: int) -> bool:
+        """Whether no call is parted from its result by it."""
+        return self.count > 0 and self.count in _joints(messages, start)
 
     def as_json(self) -> dict[str, Any]:
-        return {"start": self.start, "cut": self.cut, "summary": self.summary}
+        return {"count": self.count, "summary": self.summary}
+
+    @classmethod
+    def from_json(cls, kept: Any) -> Self | None:
+        """What was kept; None when that is nothing, or nothing of the kind."""
+        return cls(**kept) if isinstance(kept, Mapping) and kept.keys() == {"count", "summary"} else None
 
 
 def cut_of(messages: Sequence[ChatMessage], start: int, room: Room) -> int | None:
@@ -70,7 +91,7 @@ def cut_of(messages: Sequence[ChatMessage], start: int, room: Room) -> int | Non
     costs = [cost(message) for message in messages]
     if sum(costs) <= room.full:
         return None
-    places = [place + start for place in joints([_ends(one) for one in messages[start:]]) if place]
+    places = [place + start for place in _joints(messages, start) if place]
     newest = max((at for at, one in enumerate(messages) if one.role == "assistant"), default=start)
     places = [place for place in places if place <= newest]
     if not places or (places[-1] == start + 1 and messages[start].content.startswith(_SUMMARY)):
@@ -88,7 +109,7 @@ async def compacted(
         return None
     passages = [Passage(_told(message)) for message in messages[start:cut]]
     summary = await summary_of(passages, room.summary, model=model)
-    return Compaction(start, cut, summary.text)
+    return Compaction(cut - start, summary.text)
 
 
 def cost(message: ChatMessage) -> int:
@@ -97,13 +118,19 @@ def cost(message: ChatMessage) -> int:
     return _FRAME + count_tokens(message.content) + calls
 
 
+def _joints(messages: Sequence[ChatMessage], start: int) -> list[int]:
+    return joints([_ends(one) for one in messages[start:]])
+
+
 def _ends(message: ChatMessage) -> Ends:
     answered = (message.call_id,) if message.role == "tool" and message.call_id else ()
     return Ends(tuple(call.id for call in message.tool_calls), answered)
 
 
 def _told(message: ChatMessage) -> str:
-    text = message.content.removeprefix(_SUMMARY)
+    text = message.content
+    if message.role == "user" and text.startswith(_SUMMARY):
+        text = text.removeprefix(_SUMMARY).removesuffix(_END)
     calls = [
         f"called {call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})" for call in message.tool_calls
     ]

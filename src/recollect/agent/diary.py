@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from recollect.agent.dialogue import storable
 from recollect.agent.events import Telling
 from recollect.agent.run import ToolUse
 from recollect.agent.standing import AGENT
-from recollect.errors import BadQuery, EmbedderFailed, RecollectError
+from recollect.errors import RecollectError
 from recollect.inference.chat import Reply
 from recollect.memory import AgentMemory
-from recollect.values import Hit, MemoryItem
+from recollect.tiers.trust import TRUST
 
 _RECENT = 1000
-
-# As much of a conversation as a model is shown at most.
-_SHOWN = 50
-
-TRUST = "trust"
-"""Where an answer in a conversation says how far it is trusted."""
-
-_UNKNOWN = 0.5
 
 Used = Sequence[tuple[ToolUse, str]]
 """Tools that were called, each with what is to be recorded of its result."""
@@ -33,17 +26,23 @@ class Diary(Protocol):
     async def begin(self) -> str:
         """Begin in memory; the id it has there."""
 
-    async def go_on(self, id: str, *, answered: bool) -> None:
-        """Take up what a process before this one began; once there is an answer, memory may be done with it."""
+    async def go_on(self, ids: Sequence[str], *, answered: bool) -> list[str]:
+        """Take up what processes before this one began; once there is an answer, memory may be done with it.
+
+        These are the ids it had there. They come back with one more where it had to be begun again.
+        """
 
     def skip(self, steps: int) -> None:
         """Steps that are recorded for certain: what came after them is known."""
 
-    async def record(self, reply: Reply, uses: Used, *, again: bool) -> None:
-        """One step for each tool that was called; with `again`, only those that are not there yet."""
+    async def record(self, reply: Reply, uses: Used, trust: float, *, again: bool) -> None:
+        """One step for each tool that was called, trusted no further than what the run has read by then.
 
-    async def end(self, success: bool, outcome: str, trust: float) -> None:
-        """Keep how it went, trusted no further than what the run has read."""
+        With `again`, only those that are not there yet.
+        """
+
+    async def end(self, success: bool, outcome: str, trust: float) -> bool:
+        """Keep how it went, trusted no further than what the run has read; False when that has to be tried again."""
 
     async def fail(self, why: str, trust: float) -> None:
         """The run has failed, and there is no answer."""
@@ -56,24 +55,31 @@ class TaskDiary:
         self._memory = memory
         self._task = task
         self._telling = telling
-        self._id = ""
+        # Its steps are under several, if other tasks came between.
+        self._ids: list[str] = []
         self._taken = 0
 
     async def begin(self) -> str:
-        self._id = await self._memory.start_task(self._task)
-        return self._id
+        self._ids.append(await self._memory.start_task(self._task))
+        return self._ids[-1]
 
-    async def go_on(self, id: str, *, answered: bool) -> None:
-        self._id = id
-        if not answered and not await self._is_under_way():
+    async def go_on(self, ids: Sequence[str], *, answered: bool) -> list[str]:
+        self._ids = list(ids)
+        if answered:
+            return self._ids
+        if not await self._is_under_way():
             await self.begin()
+        elif (begun := await self._begun()) is not None and begun not in ids:
+            # It was begun again by a process that was killed before it could tell anybody.
+            self._ids.append(begun)
+        return self._ids
 
     def skip(self, steps: int) -> None:
         self._taken += steps
 
-    async def record(self, reply: Reply, uses: Used, *, again: bool) -> None:
+    async def record(self, reply: Reply, uses: Used, trust: float, *, again: bool) -> None:
         try:
-            there = await recorded(self._memory, self._id) if again else 0
+            there = await recorded(self._memory, self._ids) if again else 0
             for place, (use, result) in enumerate(uses):
                 self._taken += 1
                 if self._taken > there:
@@ -82,17 +88,21 @@ class TaskDiary:
                         {"name": use.name, "arguments": dict(use.arguments)},
                         result,
                         success=not use.failed,
+                        trust=trust,
                     )
         except RecollectError as error:
             self._telling.tell("trouble", text=f"a step was not recorded: {error}")
 
-    async def end(self, success: bool, outcome: str, trust: float) -> None:
+    async def end(self, success: bool, outcome: str, trust: float) -> bool:
+        outcome = storable(outcome)
         try:
-            learned = (await self._memory.end_task(success, outcome)).learned if await self._is_under_way() else None
-            if trust < AGENT:
-                await self._lower(learned or await self._found(), trust)
+            if await self._is_under_way():
+                await self._memory.end_task(success, outcome, trust=trust)
         except RecollectError as error:
             self._telling.tell("trouble", text=f"the outcome was not learned: {error}")
+            await self._say(outcome, trust)
+            return False
+        return True
 
     async def fail(self, why: str, trust: float) -> None:
         await self.end(False, why, trust)
@@ -102,41 +112,31 @@ class TaskDiary:
         await self._memory.recall(self._task, 1, tiers=("working",))
         return self._memory.working.task == self._task
 
-    async def _found(self) -> MemoryItem | None:
-        """What a process that was killed right then has learned."""
-        found = await self._memory.semantic.search(
-            self._task, 1, min_relevance=0.0, where={"task_id": self._id}, mode="text"
-        )
-        return found[0].item if found else None
+    async def _begun(self) -> str | None:
+        """The id of the task that was begun here last."""
+        episodes = await self._memory.episodic.get_recent(_RECENT, session=self._memory.scope.session)
+        begun = [one.metadata.get("task") for one in episodes if one.id.endswith(":begun")]
+        return begun[-1] if begun else None
 
-    async def _lower(self, learned: MemoryItem | None, trust: float) -> None:
-        """The lesson quotes the answer, which may quote what was read."""
-        if learned is not None and learned.trust > trust:
-            await self._memory.remember(learned.content, source="agent", trust=trust)
+    async def _say(self, outcome: str, trust: float) -> None:
+        """The answer alone, where no lesson can be learned: the next run is to know what was said."""
+        id = self._ids[-1]
+        try:
+            # Under the id that the end of the task gives it, so that ending it later says nothing twice.
+            await self._memory.conversation.add_message(
+                "assistant", outcome, id=f"{id}:answered", **{"task": id, TRUST: trust}
+            )
+        except RecollectError as error:
+            self._telling.tell("trouble", text=f"the answer was not recorded: {error}")
 
 
-async def recorded(memory: AgentMemory, id: str) -> int:
-    """How many steps of a run memory has."""
+async def recorded(memory: AgentMemory, ids: Sequence[str]) -> int:
+    """How many steps of a run memory has, under all the ids that it had there."""
     episodes = await memory.episodic.get_recent(_RECENT, session=memory.scope.session)
-    return max((one.metadata.get("step", 0) for one in episodes if one.metadata.get("task") == id), default=0)
+    steps = [(one.metadata.get("task"), one.metadata.get("step", 0)) for one in episodes]
+    return sum(max((step for task, step in steps if task == id), default=0) for id in ids)
 
 
-async def doubt(memory: AgentMemory, task: str, hits: Sequence[Hit]) -> float:
-    """How far earlier answers are trusted, in this session's conversation or recalled: as each says, or its lesson."""
-    said = [one.metadata for one in await memory.conversation.get_last_n(_SHOWN) if one.role == "assistant"]
-    said += [hit.item.metadata for hit in hits if hit.tier in ("conversation", "episodic")]
-    told = [float(one[TRUST]) for one in said if isinstance(one.get(TRUST), int | float)]
-    tasks = list({one["task"] for one in said if isinstance(one.get("task"), str)})
-    if tasks:
-        told += await _trust_of_lessons(memory, task, tasks)
-    return min(told, default=AGENT)
-
-
-async def _trust_of_lessons(memory: AgentMemory, task: str, tasks: list[str]) -> list[float]:
-    try:
-        learned = await memory.semantic.search(task, len(tasks), min_relevance=0.0, where={"task_id": tasks})
-    except BadQuery:  # nothing was ever learned here
-        return []
-    except EmbedderFailed:  # nobody can look it up
-        return [_UNKNOWN]
-    return [hit.item.trust for hit in learned]
+async def doubt(memory: AgentMemory) -> float:
+    """How far the conversation of this session is trusted that a model goes on with."""
+    return min(AGENT, await memory.conversation.trust())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,7 +53,8 @@ class Telling:
 
     def tell(self, kind: Kind, **told: Any) -> None:
         if kind == "trouble":
-            log.warning("%s", told.get("text", ""))
+            # By its kind alone: what an error says may quote content, and that is nothing for a log.
+            log.warning("something beside the task failed: %s; on_event is told more", _kind_of(sys.exception()))
         self._call(self._on_event, AgentEvent(kind=kind, **told))
 
     def text(self, step: int, piece: str) -> None:
@@ -69,5 +71,9 @@ class Telling:
             return
         try:
             watcher(value)
-        except Exception:
-            log.exception("whoever watches the agent failed")
+        except Exception as error:  # noqa: BLE001 - the run is not the watcher's to end
+            log.warning("whoever watches the agent failed with %s", _kind_of(error))
+
+
+def _kind_of(error: BaseException | None) -> str:
+    return "for no known reason" if error is None else type(error).__name__

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from recollect.agent.events import log
 from recollect.errors import Conflict, FencedOut, PlanChanged, StepFailed, StoreError
 from recollect.runtime.checkpoints import Checkpoints, Loaded
+from recollect.runtime.claiming import claimed
 from recollect.runtime.codec import SCHEMA, written
 from recollect.runtime.events import Telling
 from recollect.runtime.failpoints import reach
@@ -21,6 +23,7 @@ from recollect.runtime.lease import Heartbeat, LeaseLost
 from recollect.runtime.plan import idempotency_key
 from recollect.runtime.step import Pace
 from recollect.stores.base import Lease, Step
+from recollect.stores.leases import Claim
 from recollect.stores.ops import Journal as Note
 from recollect.stores.ops import Save, StepStatus, TaskStatus, Write
 from recollect.values import Space
@@ -28,6 +31,8 @@ from recollect.values import Space
 T = TypeVar("T")
 
 _KIND = "agent run"
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,16 @@ class Journal(Protocol):
     def is_begun(self, name: str) -> bool:
         """Whether this run has said that it begins."""
 
+    def inputs(self, prefix: str) -> Mapping[str, str | None]:
+        """All that was ever begun under names that begin so, each with the sha256 of what it was given, if noted."""
+
     def key_of(self, name: str) -> str:
         """The idempotency key: the same for every attempt of every worker, and no other's."""
 
     async def keep(
-        self, done: Mapping[str, Any], *, begin: Sequence[str] = (), status: TaskStatus | None = None
+        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = NOTHING, status: TaskStatus | None = None
     ) -> None:
-        """Keep what was done, and that something else is about to begin, in one commit."""
+        """Keep what was done, and that something else is about to begin with what sha256 of input, in one commit."""
 
     async def guard(self, work: Awaitable[T]) -> T:
         """Do something outside, as long as the run is ours."""
@@ -85,11 +93,14 @@ class Unkept:
     def is_begun(self, name: str) -> bool:
         return True
 
+    def inputs(self, prefix: str) -> Mapping[str, str | None]:
+        return {}
+
     def key_of(self, name: str) -> str:
         return idempotency_key(self._space, self._run, name)
 
     async def keep(
-        self, done: Mapping[str, Any], *, begin: Sequence[str] = (), status: TaskStatus | None = None
+        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = NOTHING, status: TaskStatus | None = None
     ) -> None:
         return
 
@@ -118,6 +129,7 @@ class Kept:
             else {"kind": _KIND, "task": errand.task, "user": errand.user, "completed": [], "results": {}}
         )
         self._attempts = {name: note.attempts for name, note in self._notes.items()}
+        self._inputs = {name: note.input_sha for name, note in self._notes.items()}
         self._values = known_of(loaded)
         self._begun_here: set[str] = set()
         self._one_at_a_time = asyncio.Lock()
@@ -137,24 +149,28 @@ class Kept:
     def is_begun(self, name: str) -> bool:
         return name in self._begun_here
 
+    def inputs(self, prefix: str) -> Mapping[str, str | None]:
+        return {name: sha for name, sha in self._inputs.items() if name.startswith(prefix)}
+
     def key_of(self, name: str) -> str:
         return idempotency_key(self._lease.space, self._lease.task, name)
 
     async def keep(
-        self, done: Mapping[str, Any], *, begin: Sequence[str] = (), status: TaskStatus | None = None
+        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = NOTHING, status: TaskStatus | None = None
     ) -> None:
         async with self._one_at_a_time:
             completed = [*self._state["completed"], *(one for one in done if one not in self._state["completed"])]
             results = self._state["results"] | {name: done[name] for name in done if status == "done"}
             state = {**self._state, "completed": completed, "results": results}
             attempts = {name: self._attempts.get(name, 0) + 1 for name in begin}
+            inputs = {**self._inputs, **begin}
             writes: list[Write] = [
                 self._save(state, status),
                 *(
-                    self._note(name, "completed", max(1, self._attempts.get(name, 1)), sealed(done[name]))
+                    self._note(name, "completed", max(1, self._attempts.get(name, 1)), inputs, sealed(done[name]))
                     for name in done
                 ),
-                *(self._note(name, "started", attempts[name]) for name in begin),
+                *(self._note(name, "started", attempts[name], inputs) for name in begin),
             ]
             reach("completion.before" if done else "intent.before")
             await self._write(writes)
@@ -162,6 +178,7 @@ class Kept:
             self._version, self._state = self._version + 1, state
             self._values.update(done)
             self._attempts |= attempts
+            self._inputs = inputs
             self._begun_here.update(begin)
 
     async def guard(self, work: Awaitable[T]) -> T:
@@ -187,7 +204,14 @@ class Kept:
             status=status,
         )
 
-    def _note(self, name: str, status: StepStatus, attempts: int, result: str | None = None) -> Note:
+    def _note(
+        self,
+        name: str,
+        status: StepStatus,
+        attempts: int,
+        inputs: Mapping[str, str | None],
+        result: str | None = None,
+    ) -> Note:
         return Note(
             space=self._lease.space,
             task=self._lease.task,
@@ -196,6 +220,7 @@ class Kept:
             fence=self._lease.fence,
             attempts=attempts,
             idempotency_key=self.key_of(name),
+            input_sha=inputs.get(name),
             result=result,
         )
 
@@ -227,7 +252,7 @@ def known_of(loaded: Loaded) -> dict[str, Any]:
 async def kept(checkpoints: Checkpoints, errand: Errand, lease_ttl: timedelta, pace: Pace) -> AsyncIterator[Kept]:
     """The journal of a run that is ours until we give it back; `LeaseHeld` while it is another's."""
     asked = pace.monotonic()
-    lease = await checkpoints.store.claim(checkpoints.space, errand.id, checkpoints.workers(), lease_ttl)
+    lease = await claimed(checkpoints.store, Claim(checkpoints.space, errand.id, checkpoints.workers(), lease_ttl))
     reach("claim.after")
     async with Heartbeat(checkpoints.store, lease, lease_ttl, pace, asked) as heart:
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from recollect.agent.calling import Threads
 from recollect.agent.compaction import Compaction, Room, compacted
 from recollect.agent.dialogue import (
     added,
@@ -24,13 +26,13 @@ from recollect.agent.events import Telling
 from recollect.agent.journal import Journal
 from recollect.agent.memory_tools import MemoryTools
 from recollect.agent.prompt import BUDGET, RECALLED, from_elsewhere, system_prompt
-from recollect.agent.rounds import Rounds, Use, names_of
+from recollect.agent.rounds import Rounds, Use, inputs_of
 from recollect.agent.run import Run, Step, Stopped
 from recollect.agent.standing import Standing
 from recollect.agent.tools import Tool
 from recollect.agent.turn_diary import TurnDiary
 from recollect.errors import ModelFailed, RecollectError
-from recollect.inference.chat import ChatMessage, ChatModel, Reply
+from recollect.inference.chat import ChatMessage, ChatModel, Reply, cut_off, knows_may_call
 from recollect.inference.llm import LanguageModel
 from recollect.memory import AgentMemory
 
@@ -57,6 +59,7 @@ class Means:
     tool_timeout: float
     room: Room
     summariser: LanguageModel | None
+    threads: Threads = field(default_factory=Threads)
 
 
 class Loop:
@@ -72,7 +75,7 @@ class Loop:
         memory_tools = MemoryTools(means.memory, self._standing).tools() if means.memory_tools else []
         # The user's own come last, and count: a tool that somebody wrote under one of these names is meant.
         self._tools = {one.spec.name: one for one in memory_tools} | dict(means.tools)
-        self._rounds = Rounds(self._tools, journal, telling, means.tool_timeout, means.room.result)
+        self._rounds = Rounds(self._tools, journal, telling, means.tool_timeout, means.room, means.threads)
         self._messages: list[ChatMessage] = []
         self._start = 0
         self.run = Run(task=task, task_id=task_id)
@@ -87,10 +90,11 @@ class Loop:
                 await self._diary.fail(_said(error), self._standing.trust)
             raise
         if not self._journal.has("answer"):
-            await self._journal.keep({"answer": {"text": answer, "stopped": stopped}}, status="done")
+            note = {"text": answer, "stopped": stopped, "trust": self._standing.trust}
+            await self._journal.keep({"answer": note}, status="done")
         self.run = replace(self.run, answer=answer, stopped=stopped, trust=self._standing.trust)
-        await self._diary.end(stopped == "end", answer, self._standing.trust)
-        await self._journal.keep({"learned": True})
+        if await self._diary.end(stopped == "end", answer, self._standing.trust):
+            await self._journal.keep({"learned": True})
         self._telling.tell("answered", step=len(self.run.steps), text=answer)
         return self.run
 
@@ -103,7 +107,10 @@ class Loop:
         else:
             self._standing.restore(kept["trust"], kept["shown"], kept["doubtful"])
             self.run = replace(self.run, resumed=True)
-            await self._diary.go_on(kept["memory"], answered=self._journal.has("answer"))
+            ids = self._journal.known("memory") or [kept["memory"]]
+            begun = await self._diary.go_on(ids, answered=self._journal.has("answer"))
+            if begun != ids:
+                await self._journal.keep({"memory": begun})
             self._telling.tell("resumed", step=self._replies() + 1)
         self._messages = [*map(message_from, kept["history"]), ChatMessage("user", self.run.task)]
         self._start = len(self._messages)
@@ -120,7 +127,7 @@ class Loop:
         said, history = history_of(before)
         block, hits = from_elsewhere(context, memory.scope.session)
         self._standing.recalled(hits)
-        self._standing.read("an earlier answer that is unverified", await doubt(memory, task, hits))
+        self._standing.read("an earlier answer that is unverified", await doubt(memory))
         self.run = replace(self.run, recalled=context)
         self._telling.tell("recalled", text=block)
         return {
@@ -152,21 +159,29 @@ class Loop:
         kept = self._journal.known(name)
         if kept is not None:
             reply = reply_from(kept)
+            self._rounds.check(number, reply, kept=True)
         else:
             self._telling.tell("thinking", step=number)
-            reply = whole(await self._journal.guard(self._asked(number)), number)
+            reply = whole(await self._journal.guard(self._asked(number, act=act)), number)
+            if reply.stop == "length":
+                reply = replace(reply, tool_calls=cut_off(reply.tool_calls))
+            self._rounds.check(number, reply, kept=False)
             acts = act and reply.tool_calls and reply.stop != "refusal"
             if not acts:
                 _answer(reply, self._means.model)  # an answer that says nothing is not kept: it would be final
-            await self._journal.keep({name: reply_json(reply)}, begin=names_of(number, reply) if acts else ())
+            # What a run before this one began is there already, perhaps with its result.
+            known = self._journal.inputs(f"tool_{number}_")
+            begin = {call: given for call, given in inputs_of(number, reply).items() if call not in known}
+            await self._journal.keep({name: reply_json(reply)}, begin=begin if acts else {})
         self._messages.append(ChatMessage("assistant", reply.text, reply.tool_calls))
         return reply
 
-    async def _asked(self, number: int) -> Reply:
+    async def _asked(self, number: int, *, act: bool) -> Reply:
         model, telling = self._means.model, self._telling
+        ask = model.reply if act or not knows_may_call(model) else functools.partial(model.reply, may_call=False)
         try:
             async with asyncio.timeout(_PATIENCE):
-                return await model.reply(
+                return await ask(
                     tuple(self._messages),
                     system=self.run.system,
                     tools=[one.spec for one in self._tools.values()],
@@ -180,16 +195,16 @@ class Loop:
     async def _compact(self, number: int) -> None:
         """Sum up the oldest steps if there is no room for more; a decision that was kept is not made again."""
         name = f"compaction_{number}"
-        kept = self._journal.known(name)
-        if kept is not None:
-            self._messages = Compaction(**kept).applied(self._messages)
+        made = Compaction.from_json(self._journal.known(name))
+        if made is not None and made.fits(self._messages, self._start):
+            self._messages = made.applied(self._messages, self._start)
             return
         if self._journal.has(f"reply_{number}"):
             return
         made = await compacted(self._messages, self._start, self._means.room, self._means.summariser)
         if made is not None:
             await self._journal.keep({name: made.as_json()})
-            self._messages = made.applied(self._messages)
+            self._messages = made.applied(self._messages, self._start)
             self._telling.tell("compacted", step=number, text=made.summary)
 
     async def _act(self, number: int, reply: Reply) -> None:
@@ -206,7 +221,7 @@ class Loop:
             self._diary.skip(len(used))
         else:
             results = [(use.told, use.outcome.noted or use.outcome.text) for use in used]
-            await self._diary.record(reply, results, again=self.run.resumed)
+            await self._diary.record(reply, results, self._standing.trust, again=self.run.resumed)
 
     def _note(self, number: int, reply: Reply, used: Sequence[Use]) -> None:
         step = Step(number, reply.text, tuple(use.told for use in used), reply.usage)
@@ -216,6 +231,12 @@ class Loop:
 
 def _answer(reply: Reply, model: ChatModel) -> str:
     answer = reply.text.strip()
+    if not answer and reply.tool_calls and reply.stop != "refusal":  # it was told that no tool is called any more
+        wanted = ", ".join(dict.fromkeys(call.name for call in reply.tool_calls))
+        return (
+            "All the steps that this task may take are used up, and there is no answer yet: asked for one, the model "
+            f"wanted to call {wanted}. What was done so far is done. Give the agent a higher max_steps to go further."
+        )
     if not answer:
         why = "declined to answer" if reply.stop == "refusal" else "answered with an empty text"
         raise ModelFailed(f"the model {model.name!r} {why}; ask it differently, or another one")

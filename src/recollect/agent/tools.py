@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import inspect
+import itertools
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 from recollect.agent.arguments import Unfit, fitted_all
-from recollect.agent.calling import called
+from recollect.agent.calling import Threads, called
 from recollect.agent.schema import IDEMPOTENCY_KEY, signature_of
 from recollect.errors import BadInput
 from recollect.inference.chat import ToolSpec
@@ -25,6 +28,12 @@ OnUnknown = Literal["retry", "skip", "ask"]
 _MARK = "__recollect_tool__"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _METHODS = ("run", "execute", "call", "invoke")
+# What has more characters than this, or is no plain data, is made a text in a thread.
+_QUICK = 20_000
+_BATCH = 250
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+# A schema with one of these may declare parameters elsewhere than among its properties.
+_ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +73,16 @@ class Tool:
         """How far what it returns is trusted, by where that comes from."""
         return float(Fact(content="", source=self.options.source).trusted)
 
-    async def call(self, arguments: Mapping[str, Any], key: str) -> Outcome:
+    async def call(self, arguments: Mapping[str, Any], key: str, threads: Threads) -> Outcome:
         """Its answer; whatever it raises is the caller's to tell the model."""
         given = self.fit(arguments)
         if self.wants_key:
             given[IDEMPOTENCY_KEY] = key
-        answer = await called(self.function, given)
-        return answer if isinstance(answer, Outcome) else Outcome(text_of(answer), trust=self.trust)
+        answer = await called(self.function, given, threads)
+        if isinstance(answer, Outcome):
+            return answer
+        text = text_of(answer) if _is_short(answer) else await asyncio.to_thread(text_of, answer)
+        return Outcome(text, trust=self.trust)
 
 
 @overload
@@ -152,10 +164,55 @@ def text_of(answer: Any) -> str:
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
         answer = dataclasses.asdict(answer)
     try:
-        text = result_text(answer)
-    except BadInput:  # not plain data: it is shown as Python would
-        text = str(answer)
+        text = "".join(_pieces(answer)) if _is_table(answer) else result_text(answer)
+    except (BadInput, TypeError, ValueError, RecursionError):  # not plain data: it is shown as Python would
+        text = f"[{', '.join(map(repr, answer))}]" if type(answer) is list else str(answer)
     return text.replace("\x00", "�").encode("utf-8", "replace").decode()
+
+
+def _is_short(answer: Any) -> bool:
+    """Whether it is written out in no time; the loop must not wait for a table of a million rows."""
+    left, waiting = _QUICK, [answer]
+    while waiting and left > 0:
+        one = waiting.pop()
+        if isinstance(one, str | bytes):
+            left -= len(one)
+        elif isinstance(one, Mapping | list | tuple | set | frozenset):
+            left -= 10 * len(one)  # before they are looked at
+            if left > 0:
+                waiting.extend(itertools.chain(one, one.values()) if isinstance(one, Mapping) else one)
+        elif one is not None and not isinstance(one, int | float):
+            return False  # nobody knows what is in it
+    return left > 0
+
+
+def _is_table(answer: Any) -> bool:
+    """Whether it is long and made of parts, other than the blocks of text that some tools answer with."""
+    if not isinstance(answer, dict | list | tuple) or _is_short(answer):
+        return False
+    return isinstance(answer, dict) or not (isinstance(answer[0], Mapping) and answer[0].get("type") == "text")
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """JSON, a little at a time: while one piece is written no other thread gets on, and so the loop neither."""
+    if not isinstance(value, dict | list | tuple) or _is_short(value):
+        yield _JSON.encode(value)
+    elif isinstance(value, dict):
+        for at, (name, one) in enumerate(value.items()):
+            yield ("{" if at == 0 else ", ") + _JSON.encode({name: None})[1:-5]
+            yield from _pieces(one)
+        yield "}"
+    else:
+        for at in range(0, len(value), _BATCH):
+            yield "[" if at == 0 else ", "
+            batch = value[at : at + _BATCH]
+            if _is_short(batch):
+                yield _JSON.encode(batch)[1:-1]
+                continue
+            for place, one in enumerate(batch):
+                yield ", " if place else ""
+                yield from _pieces(one)
+        yield "]"
 
 
 def _with_schema(given: Any) -> Tool:
@@ -174,7 +231,12 @@ def _with_schema(given: Any) -> Tool:
     if function is None:
         raise BadInput(f"the tool {name!r} cannot be called; give it a method {', '.join(_METHODS)} or __call__")
 
+    declared = _declared(parameters)
+
     def fit(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = [one for one in arguments if declared is not None and one not in declared]
+        if declared is not None and unknown:
+            raise Unfit(f"there is no parameter {unknown[0]!r:.80}; the parameters are {', '.join(declared) or 'none'}")
         missing = [one for one in parameters.get("required", ()) if one not in arguments]
         if missing:
             raise Unfit(f"the parameter {missing[0]!r} is missing")
@@ -187,6 +249,17 @@ def _with_schema(given: Any) -> Tool:
         wants_key=_takes_key(function) and IDEMPOTENCY_KEY not in parameters.get("properties", {}),
         options=_options(given),
     )
+
+
+def _declared(schema: Mapping[str, Any]) -> list[str] | None:
+    """The names that arguments may have by a schema; None where any will do.
+
+    JSON schema allows whatever it does not name. A function has parameters that are not the model's to set, so here
+    a tool has to say that it takes more: with `additionalProperties`.
+    """
+    more = schema.get("additionalProperties")
+    is_open = more is None and any(word in schema for word in _ELSEWHERE)
+    return None if more is True or isinstance(more, Mapping) or is_open else list(schema.get("properties") or ())
 
 
 def _takes_key(function: Any) -> bool:

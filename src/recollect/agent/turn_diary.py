@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from recollect.agent.diary import TRUST, Used, recorded
+from recollect.agent.dialogue import storable
+from recollect.agent.diary import Used, recorded
 from recollect.agent.events import Telling
 from recollect.errors import RecollectError
 from recollect.inference.chat import Reply
 from recollect.memory import AgentMemory
 from recollect.tiers.entries import fresh_id
+from recollect.tiers.trust import TRUST
 
 
 class TurnDiary:
@@ -29,15 +32,16 @@ class TurnDiary:
             await self._memory.record_turn(user=self._task, id=f"{self._id}:asked")
         return self._id
 
-    async def go_on(self, id: str, *, answered: bool) -> None:
-        self._id = id  # what was said under an id is said once, however often
+    async def go_on(self, ids: Sequence[str], *, answered: bool) -> list[str]:
+        self._id = ids[-1]  # what was said under an id is said once, however often
+        return list(ids)
 
     def skip(self, steps: int) -> None:
         self._taken += steps
 
-    async def record(self, reply: Reply, uses: Used, *, again: bool) -> None:
+    async def record(self, reply: Reply, uses: Used, trust: float, *, again: bool) -> None:
         try:
-            there = await recorded(self._memory, self._id) if again else 0
+            there = await recorded(self._memory, [self._id]) if again else 0
             for use, result in uses:
                 self._taken += 1
                 if self._taken > there:
@@ -45,16 +49,24 @@ class TurnDiary:
                     await self._memory.episodic.store(
                         f"{use.name}({'' if arguments == '{}' else arguments}) → {result}",
                         kind="error" if use.failed else "tool_call",
-                        metadata={"task": self._id, "step": self._taken, "success": not use.failed},
+                        metadata={
+                            "task": self._id,
+                            "step": self._taken,
+                            "success": not use.failed,
+                            TRUST: trust,
+                        },
                     )
         except RecollectError as error:
             self._telling.tell("trouble", text=f"a tool call was not recorded: {error}")
 
-    async def end(self, success: bool, outcome: str, trust: float) -> None:
+    async def end(self, success: bool, outcome: str, trust: float) -> bool:
+        id = f"{self._id}:answered"
         try:
-            await self._memory.record_turn(assistant=outcome, id=f"{self._id}:answered", metadata={TRUST: trust})
+            await self._memory.record_turn(assistant=storable(outcome), id=id, metadata={TRUST: trust})
         except RecollectError as error:
             self._telling.tell("trouble", text=f"the answer was not recorded: {error}")
+            return False
+        return True
 
     async def fail(self, why: str, trust: float) -> None:
         return  # the question stands in the conversation, and nobody has answered it

@@ -110,7 +110,8 @@ def key_for(name: str, setting: Secret, variable: str, base_url: str, environ: M
     raise BadSettings(f"{name!r} needs a key: set {variable} in the environment, or {variable.lower()} in the settings")
 
 
-def require(module: str, extra: str, name: str) -> None:
+def require(module: str, name: str) -> None:
     """That the provider's client is installed, looked up without importing it: that takes seconds."""
     if find_spec(module) is None:
-        raise BadSettings(f"{name!r} needs a package that is not installed; run: pip install 'recollect[{extra}]'")
+        package = module.replace("_", "-")
+        raise BadSettings(f"{name!r} needs a package that is not installed; run: pip install {package}")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import BadVector, EmbedderFailed, RecollectError, StoreClosed
+from recollect.inference.failures import Trouble
 
 Matrix = NDArray[np.float32]
 Release = Callable[[], Awaitable[None]]
@@ -125,7 +126,17 @@ class Embedding:
         except RecollectError:
             raise
         except Exception as error:
-            raise EmbedderFailed(f"the embedder {embedder.name!r} failed: {type(error).__name__}: {error}") from error
+            # Its words may quote what was to be embedded; they stay in the cause.
+            raise EmbedderFailed(f"the embedder {embedder.name!r} {_told(error)}; nothing was stored") from error
+
+
+def _told(error: Exception) -> str:
+    """What may be said of a failure: our own words, or else its type, with a status where it has one."""
+    if isinstance(error, Trouble):
+        return str(error)
+    status = getattr(error, "status_code", None)
+    known = f" ({status})" if isinstance(status, int) else ""
+    return f"failed: {type(error).__name__}{known}, the cause of this error"
 
 
 def _length(name: str, answer: Any) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 Stop = Literal["end", "tools", "length", "refusal"]
@@ -79,7 +80,27 @@ class ChatModel(Protocol):
         system: str = "",
         tools: Sequence[ToolSpec] = (),
         on_text: OnText | None = None,
+        may_call: bool = True,
     ) -> Reply:
-        """Its answer, or `ModelFailed`; with `on_text`, the text is also handed over piece by piece as it comes."""
+        """Its answer, or `ModelFailed`; with `on_text`, the text is also handed over piece by piece as it comes.
+
+        Without `may_call` the tools are shown, because the dialogue tells of them, and none is to be called.
+        """
 
     async def close(self) -> None: ...
+
+
+def knows_may_call(model: ChatModel) -> bool:
+    """Whether a model can be told to call nothing; one that somebody wrote without that keyword is a model too."""
+    try:
+        parameters = inspect.signature(model.reply).parameters
+    except (TypeError, ValueError):
+        return False
+    return "may_call" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def cut_off(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The calls of a reply that ran out of room. The last one was being written: nobody knows what it was to say."""
+    if not calls or calls[-1].malformed is not None:
+        return calls
+    return (*calls[:-1], replace(calls[-1], malformed="the reply was cut off before the call was whole"))

@@ -28,30 +28,41 @@ _STATUS_OF = {
 class Trouble(Exception):
     """A call that failed. The message holds nothing that came from the provider but its status and its error's name."""
 
-    def __init__(self, what: str, *, again: bool = False, wait: float | None = None) -> None:
+    def __init__(self, what: str, *, again: bool = False, wait: float | None = None, charged: bool = False) -> None:
         super().__init__(what)
         self.again = again
         """Whether the same call may succeed a little later."""
         self.wait = wait
         """The seconds that the provider asked us to wait."""
+        self.charged = charged
+        """Whether the provider may have read what was sent, and charges for it."""
 
 
-def of_status(status: int, headers: Mapping[str, str], body: Any, clock: Clock) -> Trouble:
+def of_status(status: int, headers: Mapping[str, str], body: Any, clock: Clock, *, charged: bool = False) -> Trouble:
     """What an answer with an error status means; the provider's own words stay out, they may quote prompt or key."""
     kind = _kind(body)
     if status < 400:  # an error in the middle of a stream that began well
         status = _STATUS_OF.get(kind or "", 500)
     again = (status in _WORTH_ANOTHER_TRY or status >= 500) and kind not in _OUT_OF_MONEY
     said = f"{status} {kind}" if kind else str(status)
-    return Trouble(_advice(status, kind, said), again=again, wait=_asked_to_wait(headers, clock))
+    return Trouble(_advice(status, kind, said), again=again, wait=_asked_to_wait(headers, clock), charged=charged)
 
 
-def lost(how: str) -> Trouble:
-    return Trouble(f"could not be reached: {how}; check the network and the address", again=True)
+def lost(how: str, *, charged: bool = False) -> Trouble:
+    return Trouble(f"could not be reached: {how}; check the network and the address", again=True, charged=charged)
 
 
-def too_slow(seconds: float) -> Trouble:
-    return Trouble(f"gave no answer within {seconds:g} s; try again later, or allow it more time", again=True)
+def too_slow(seconds: float, *, charged: bool = False) -> Trouble:
+    said = f"gave no answer within {seconds:g} s; try again later, or allow it more time"
+    return Trouble(said, again=True, charged=charged)
+
+
+def stalled(seconds: float) -> Trouble:
+    """Not asked again: it is at work, and would be paid for the same work twice."""
+    return Trouble(
+        f"began its answer, and then nothing came for {seconds:g} s; try again later, or allow it more time",
+        charged=True,
+    )
 
 
 def _advice(status: int, kind: str | None, said: str) -> str:

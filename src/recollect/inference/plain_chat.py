@@ -26,6 +26,7 @@ class PlainChat:
         system: str = "",
         tools: Sequence[ToolSpec] = (),
         on_text: OnText | None = None,
+        may_call: bool = True,
     ) -> Reply:
         text = await self._model.ask(as_prompt(messages, system))
         if on_text is not None:
@@ -59,4 +60,5 @@ def as_prompt(messages: Sequence[ChatMessage], system: str = "") -> str:
 def _as_text(message: ChatMessage) -> str:
     asked = [f"[asked for {call.name} {dict(call.arguments)!r}]" for call in message.tool_calls]
     content = [message.content] if message.content else []
-    return f"{message.role}: " + "\n".join([*content, *asked])
+    # Lines after the first are indented, whatever ends them: nobody can speak as somebody else.
+    return f"{message.role}: " + "\n  ".join("\n".join([*content, *asked]).splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from recollect.words.tokens import count_tokens
 Vectors = Sequence[Sequence[float]]
 AskVectors = Callable[[Sequence[str]], Awaitable[tuple[Vectors, int]]]
 """A vector for each text, and the tokens that were charged; or `Trouble`."""
+
+# More characters than this are counted in a thread: the loop must not wait for arithmetic.
+_QUICK = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,9 @@ class RemoteEmbedder(LateEmbedder):
 
     async def embed_batch(self, texts: Sequence[str]) -> list[Any]:
         rows: list[Any] = []
-        for some in _portions([shortened(text, self._limits.tokens_a_text) for text in texts], self._limits):
+        quick = sum(map(len, texts)) <= _QUICK
+        portions = _requests(texts, self._limits) if quick else await asyncio.to_thread(_requests, texts, self._limits)
+        for some in portions:
             rows += await self._vectors(some)
         return rows
 
@@ -67,6 +73,10 @@ def shortened(text: str, most: int) -> str:
     while (tokens := count_tokens(text)) > most:
         text = text[: max(1, len(text) * most // tokens)]
     return text if text.strip() else " "
+
+
+def _requests(texts: Sequence[str], limits: Limits) -> list[list[str]]:
+    return list(_portions([shortened(text, limits.tokens_a_text) for text in texts], limits))
 
 
 def _portions(texts: list[str], limits: Limits) -> Iterator[list[str]]:

@@ -168,20 +168,23 @@ class AgentMemory:
         *,
         success: bool | None = None,
         procedure: str | None = None,
+        trust: float | None = None,
     ) -> StepRecord:
         """Note a step of the task: what was thought, what was done (a text or a tool call), what came of it.
 
         A step fails when `success` says so, or when its result is an exception. Under a procedure, which is named by
-        `procedure` or by the action itself, a step is one trial of it, with the outcome of the step.
+        `procedure` or by the action itself, a step is one trial of it, with the outcome of the step. `trust` is how far
+        what it tells is trusted, where that is less than a tool is.
         """
-        return await self._tasks.step(thought, action, result, success=success, procedure=procedure)
+        return await self._tasks.step(thought, action, result, success=success, procedure=procedure, trust=trust)
 
-    async def end_task(self, success: bool, outcome: str) -> TaskOutcome:
+    async def end_task(self, success: bool, outcome: str, *, trust: float | None = None) -> TaskOutcome:
         """End the task and learn from it, whether it succeeded or failed: what was tried, and why it did not work.
 
         A failure is also one for each procedure that its steps followed, unless one of those steps failed already.
+        `trust` is how far the outcome is trusted: no further than the least trusted thing it was made of.
         """
-        return await self._tasks.end(success, outcome)
+        return await self._tasks.end(success, outcome, trust)
 
     async def forget(self, id: str) -> bool:
         """Drop one item; False when there is no such item."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recollect.memory.in_confidence import is_confided
 from recollect.recall.lines import Line
@@ -12,15 +12,13 @@ from recollect.recall.recent import NEWEST
 from recollect.stores.ops import Entry
 from recollect.stores.tails import Tail
 from recollect.tiers.episodic import episode_of
-from recollect.tiers.facts import Fact
-from recollect.tiers.messages import ROLES
+from recollect.tiers.messages import ROLES, message_of
+from recollect.tiers.trust import UNKNOWN, is_of_tool, told_trust, trust_in_episode, trust_of
 from recollect.values import Hit, MemoryItem, Scope, Space, Tier, Turn
 
 LASTS: Mapping[Tier, int] = {"working": 5, "semantic": 4, "procedural": 3, "episodic": 2, "conversation": 1}
 """Of tiers that hold the same text, the one that is shown: what is being done, what is known, how it is done, and only
 then what happened and what was said."""
-
-_TRUST_IN_TOOLS = Fact(content="", source="tool").trusted
 
 
 class Candidate(NamedTuple):
@@ -55,7 +53,7 @@ class Candidate(NamedTuple):
         """The entry as the item that it is shown as."""
         entry, space = self.entry, self.tail.space
         session = space.session or None
-        from_tool = entry.kind in ("tool", "tool_call")
+        told = episode_of(space, entry).metadata if space.tier == "episodic" else entry.metadata
         spoken_by = entry.kind if entry.kind in ROLES else None
         return MemoryItem(
             id=entry.id,
@@ -63,13 +61,23 @@ class Candidate(NamedTuple):
             scope=scope if scope.session == session else replace(scope, session=session),
             created_at=entry.at,
             tier=space.tier,
-            metadata=episode_of(space, entry).metadata if space.tier == "episodic" else entry.metadata,
+            metadata=told,
             importance=entry.importance,
             expires_at=entry.expires_at,
-            source="tool" if from_tool else spoken_by or "user",
-            trust=_TRUST_IN_TOOLS if from_tool else 1.0,
+            source="tool" if is_of_tool(entry.kind, told) else spoken_by or "user",
+            trust=_trust(space, entry, told),
             turn=None if session is None else Turn(session, float(entry.seq), spoken_by),
         )
+
+
+def _trust(space: Space, entry: Entry, told: Mapping[str, Any]) -> float:
+    if space.tier == "episodic":
+        return trust_in_episode(entry.kind, told)
+    if entry.kind in ROLES:
+        return trust_of(message_of(entry))
+    # A summary that does not say what it was made of may quote anybody.
+    trust = told_trust(told)
+    return UNKNOWN if trust is None else trust
 
 
 @dataclass(frozen=True, slots=True)

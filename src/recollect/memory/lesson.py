@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -59,7 +59,7 @@ def importance(text: str, success: bool) -> float:
     return importance_of(text, "outcome" if success else "error")
 
 
-def trust(tried: Sequence[Tried]) -> float:
+def trust(tried: Iterable[Tried]) -> float:
     """The least of what it is made of: the agent's own words, and a tool's where it quotes one."""
     worth = [Fact(content="", source="agent").trusted]
     if any(one.trouble for one in tried):

@@ -23,6 +23,7 @@ from recollect.tiers.patience import pause
 from recollect.tiers.procedural import ProceduralMemory
 from recollect.tiers.procedure import Procedure
 from recollect.tiers.procedure_input import checked_key, checked_success
+from recollect.tiers.trust import TRUST, checked_trust
 from recollect.tiers.working import WorkingMemory
 from recollect.values import MemoryItem, Scope, content_id
 
@@ -95,17 +96,22 @@ class TaskLife:
             return
 
     async def start(self, task: str) -> str:
-        """Begin a task; the one that is under way, if any, is given up, and nothing is learned from it."""
+        """Begin a task; the one that is under way, if any, is given up, and nothing is learned from it.
+
+        One that was begun in the same words and has no step yet is that task: whoever began it was interrupted.
+        """
         async with self._one_at_a_time:
             checked_content(task, self._longest)
             await self._take_up()
             self._running = await self._as_kept()
+            if self._running is not None and self._is_fresh(self._running, task):
+                return self._running.id
             new = Running(task, fresh_id())
             given_up = [] if self._running is None else [await self._given_up(self._running)]
             begun = await self._tiers.episodic.drafted(
                 f"Task begun: {task}", kind="decision", metadata={"task": new.id}, id=f"{new.id}:begun"
             )
-            asked = await self._unless_said("user", task, new, "asked")
+            asked = await self._unless_said("user", task, {"task": new.id}, "asked")
             new.episodes.append(begun.entry.id)
             blank = WorkingMemory()
             blank.set_task(task)
@@ -116,7 +122,14 @@ class TaskLife:
             return new.id
 
     async def step(
-        self, thought: str | None, action: Any, result: Any, *, success: bool | None, procedure: str | None
+        self,
+        thought: str | None,
+        action: Any,
+        result: Any,
+        *,
+        success: bool | None,
+        procedure: str | None,
+        trust: float | None,
     ) -> StepRecord:
         """Note a step; under a procedure it is also one trial of that procedure."""
         async with self._one_at_a_time:
@@ -128,7 +141,12 @@ class TaskLife:
                 raise BadInput("a step needs a thought or an action; both are empty")
             came = "" if result is None else result_text(result)
             key = await self._procedure(procedure, name)
-            append = await self._step_episode(running, thought, done, came, worked, key)
+            about = {
+                "success": worked,
+                **({"procedure": key} if key is not None else {}),
+                **({TRUST: checked_trust(trust)} if trust is not None else {}),
+            }
+            append = await self._step_episode(running, thought, done, came, about)
             shown = await asyncio.to_thread(extract, came, _EXTRACT_TOKENS) if came else ""
             trouble = None if worked else lesson.clipped(shown, _SHORT) or None
             taken = Taken(thought, done, shown, worked, trouble, append.entry.id, key)
@@ -140,12 +158,13 @@ class TaskLife:
             trial = None if key is None else await self._trial(key, worked, shown)
             return StepRecord(further.steps, worked, episode_of(append.space, append.entry), trial)
 
-    async def end(self, success: bool, outcome: str) -> TaskOutcome:
+    async def end(self, success: bool, outcome: str, trust: float | None) -> TaskOutcome:
         """End the task and learn from it. When this fails the task goes on, and ending it again is safe."""
         async with self._one_at_a_time:
             checked_success(success)
             checked_content(outcome, self._longest)
-            running = await self._known()
+            most, running = checked_trust(trust), await self._known()
+            worth = lesson.trust(running.tried) if most is None else min(most, lesson.trust(running.tried))
             working = self._tiers.working
             results = dict(working.results)
             append = await self._tiers.episodic.drafted(
@@ -155,6 +174,7 @@ class TaskLife:
                     "task": running.id,
                     "success": success,
                     "steps": running.steps,
+                    TRUST: worth,
                     "results": {
                         name: lesson.clipped(result_text(value), _SHORT)
                         for name, value in list(results.items())[-_RESULTS_TOLD:]
@@ -162,7 +182,8 @@ class TaskLife:
                 },
                 id=f"{running.id}:outcome",
             )
-            answered = await self._unless_said("assistant", outcome, running, "answered")
+            about = {"task": running.id, TRUST: worth}
+            answered = await self._unless_said("assistant", outcome, about, "answered")
             learned = await self._learn(running, success, outcome, answered, append)
             if not success:
                 # Its steps looked right and led nowhere; one that failed has been counted already.
@@ -183,6 +204,9 @@ class TaskLife:
                 episode_of(append.space, append.entry),
                 learned,
             )
+
+    def _is_fresh(self, running: Running, task: str) -> bool:
+        return running.task == task == self._tiers.working.task and running.steps == 0
 
     @property
     def _longest(self) -> int:
@@ -240,12 +264,12 @@ class TaskLife:
             id=f"{running.id}:outcome",
         )
 
-    async def _unless_said(self, role: Any, text: str, running: Running, part: str) -> list[Append]:
+    async def _unless_said(self, role: Any, text: str, about: Mapping[str, Any], part: str) -> list[Append]:
         """A message for the dialogue; none when the same was the last thing said there."""
         last = await self._tiers.conversation.get_last_n(1)
         if last and (last[0].role, last[0].content) == (role, text):
             return []
-        return [self._tiers.conversation.drafted(role, text, metadata={"task": running.id}, id=f"{running.id}:{part}")]
+        return [self._tiers.conversation.drafted(role, text, metadata=about, id=f"{about['task']}:{part}")]
 
     async def _write(self, said: list[Append], happened: list[Append]) -> None:
         stores = self._parts.stores
@@ -275,20 +299,15 @@ class TaskLife:
         return key if known is not None and known.current else None
 
     async def _step_episode(
-        self, running: Running, thought: str, done: str, came: str, worked: bool, key: str | None
+        self, running: Running, thought: str, done: str, came: str, about: Mapping[str, Any]
     ) -> Append:
         number = running.steps + 1
-        kind: Kind = "error" if not worked else "tool_call" if done.strip() else "decision"
+        kind: Kind = "error" if not about["success"] else "tool_call" if done.strip() else "decision"
         line = f"{done} → {came}" if done and came else done or came
         return await self._tiers.episodic.drafted(
             "\n".join(part for part in (thought, line) if part.strip()),
             kind=kind,
-            metadata={
-                "task": running.id,
-                "step": number,
-                "success": worked,
-                **({"procedure": key} if key is not None else {}),
-            },
+            metadata={"task": running.id, "step": number, **about},
             id=f"{running.id}:{number}",
         )
 
@@ -321,7 +340,8 @@ class TaskLife:
             metadata=lesson.metadata(running.task, running.id, success, running.steps),
             importance=lesson.importance(text, success),
             source="agent",
-            trust=lesson.trust(tried),
+            # In the same batch as the outcome: a lesson must never be believed more than what it quotes.
+            trust=episode_of(append.space, append.entry).metadata[TRUST],
             derived_from=tuple(dict.fromkeys((*running.episodes, append.entry.id))),
         )
 

@@ -18,6 +18,7 @@ from recollect.tiers.entries import checked_id, checked_metadata, entire, fresh_
 from recollect.tiers.episodic import Episode, EpisodicMemory, episode_of
 from recollect.tiers.messages import ROLES, Message, item_of, message_of
 from recollect.tiers.tool_pairs import ends_of
+from recollect.tiers.trust import IN_TOOLS, TRUST
 from recollect.values import Space
 
 # Together with what is put behind it, an id stays within what a log takes.
@@ -48,6 +49,11 @@ class Turn:
     assistant: str | None
     calls: tuple[ToolCall, ...]
     metadata: Mapping[str, Any]
+
+    @property
+    def answered(self) -> Mapping[str, Any]:
+        """What is noted of the assistant's words: after a tool had its say they may be the tool's."""
+        return {TRUST: IN_TOOLS, **self.metadata} if self.calls else self.metadata
 
 
 def turn_of(user: Any, assistant: Any, tool_calls: Iterable[Any], metadata: Any, id: str | None, longest: int) -> Turn:
@@ -132,7 +138,7 @@ def _messages(turn: Turn, conversation: ConversationMemory, longest: int) -> lis
             shown = call.result if len(call.result) <= longest else extract(call.result, _EXTRACT_TOKENS)
             say("tool", shown, f"tool:{place}", tool_call_id=call.id, **named)
     if turn.assistant is not None and not (made and waiting):
-        say("assistant", turn.assistant, "assistant")
+        say("assistant", turn.assistant, "assistant", **turn.answered)
     return said
 
 
@@ -148,6 +154,8 @@ async def _episodes(turn: Turn, episodic: EpisodicMemory) -> list[Append]:
         )
     if turn.assistant is not None:
         happened.append(
-            await episodic.drafted(turn.assistant, metadata={**told, "role": "assistant"}, id=f"{turn.id}:assistant")
+            await episodic.drafted(
+                turn.assistant, metadata={**turn.answered, **told, "role": "assistant"}, id=f"{turn.id}:assistant"
+            )
         )
     return happened

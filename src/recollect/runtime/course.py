@@ -137,7 +137,7 @@ class Course:
         if failure.spent:
             await running.tell("poisoned", unit, failure.attempt, error)
             raise TaskPoisoned(
-                f"{unit.key!r} of task {task!r} failed {failure.attempt} times, at last with {error}; "
+                f"{unit.key!r} of task {task!r} failed {_times(failure.attempt)}, at last with {error}; "
                 f"mend the cause, call `await memory.checkpoints.retry({task!r})`, and run it again"
             ) from failure.error
         if isinstance(failure.error, BadInput):
@@ -155,3 +155,7 @@ class Course:
 
     async def _nothing_to_do(self) -> None:
         await self._running.write(self._running.save(self._running.kept, "done"))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

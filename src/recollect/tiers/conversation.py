@@ -42,14 +42,15 @@ from recollect.tiers.messages import (
     passage_of,
     shown,
 )
+from recollect.tiers.rolled import SUMMARY, covers, entry_of, exported, imported, moment, summary_of
 from recollect.tiers.semantic import checked_count, checked_query
-from recollect.tiers.window import Limits, Roll, Summary, View, applied, instructions_of, next_roll, rendered
+from recollect.tiers.trust import trust_of
+from recollect.tiers.window import Limits, Roll, View, applied, instructions_of, next_roll, rendered
 from recollect.values import Scope, Space
 from recollect.words.tokens import count_tokens
 
 Summarise = Callable[[list[Message], str | None], Awaitable[str] | str]
 
-_SUMMARY = "summary"
 _FORMAT = 1
 
 # Of the newest summaries one reaches furthest; more than a few are never in doubt.
@@ -195,6 +196,12 @@ class ConversationMemory:
         view = await self._view()
         return (view.summary.text or None) if view.summary is not None else None
 
+    async def trust(self) -> float:
+        """How far what a model is shown is trusted: as far as the least of it, word for word or summed up."""
+        view = await self._view()
+        summed_up = 1.0 if view.summary is None else view.summary.trust
+        return min([summed_up, *map(trust_of, (*view.instructions, *view.live))])
+
     async def clear(self) -> None:
         """Forget the whole conversation, its summary too."""
         async with self._rolling:
@@ -217,7 +224,7 @@ class ConversationMemory:
                 for one in said
             ],
             "summary": None if summary is None else summary.text,
-            "rolled": None if summary is None else _rolled(summary, said),
+            "rolled": None if summary is None else exported(summary, said),
         }
 
     async def import_from(self, data: Mapping[str, Any]) -> None:
@@ -233,8 +240,11 @@ class ConversationMemory:
         writes = [*appends]
         if (text := data.get("summary")) is not None:
             told = await self._bounded(checked_content(text, self._max_content, may_be_empty=True))
-            covered, entry = self._imported_summary(told, data.get("rolled"), len(appends))
+            covered, summary = imported(told, data.get("rolled"), len(appends), self._limits.most)
+            made = entry_of(summary, aware(self._clock()), self.fault)
             # Right behind what it covers: its own place in the log says how far it reaches.
+            place = {name: value for name, value in made.metadata.items() if name != "covers"}
+            entry = replace(made, id=self._ids(), metadata=place)
             writes.insert(covered, Append(space=self.space, entry=entry))
         async with self._rolling:
             await self._store.write(Clear(self.space), *writes)
@@ -243,37 +253,19 @@ class ConversationMemory:
     def _imported(self, given: Any, at: int) -> Append:
         if not isinstance(given, Mapping) or "role" not in given or "content" not in given:
             raise BadInput(f"message {at} of the export is not a dict with a 'role' and a 'content'")
-        said_at = _moment(given.get("timestamp"), f"message {at}")
+        said_at = moment(given.get("timestamp"), f"message {at}")
         return self.drafted(
             given["role"], given["content"], metadata=given.get("metadata"), at=said_at, id=given.get("id")
         )
-
-    def _imported_summary(self, text: str, rolled: Any, messages: int) -> tuple[int, Entry]:
-        told = dict(rolled) if isinstance(rolled, Mapping) else {}
-        covered = told.get("messages", 0)
-        if isinstance(covered, bool) or not isinstance(covered, int) or not 0 <= covered <= messages:
-            raise BadInput(f"the export's summary covers {covered!r:.80} messages of {messages}")
-        made = self._summary_entry(
-            Summary(
-                text,
-                covers=0,
-                most=min(_whole(told, "most", self._limits.most), self._limits.most),
-                noted=bool(told.get("noted", True)),
-                unanswered=tuple(str(id) for id in told.get("unanswered", ())),
-                at=_moment(told.get("at"), "the summary"),
-            )
-        )
-        metadata = {name: value for name, value in made.metadata.items() if name != "covers"}
-        return covered, replace(made, id=self._ids(), metadata=metadata)
 
     async def _view(self) -> View:
         head = [message_of(entry) for entry in await self._store.read(self.space, limit=_HEAD) if entry.kind in ROLES]
         instructions = instructions_of(head, self._limits, self._count)
         pinned = {message.seq for message in instructions}
-        newest = await self._store.recent(self.space, limit=_SUMMARIES_IN_DOUBT, kinds=(_SUMMARY,))
+        newest = await self._store.recent(self.space, limit=_SUMMARIES_IN_DOUBT, kinds=(SUMMARY,))
         # Two who rolled at once both covered all before them: the one that reaches further counts.
-        for entry in sorted(newest, key=lambda one: (_covers(one), one.seq), reverse=True):
-            summary = self._summary_of(entry)
+        for entry in sorted(newest, key=lambda one: (covers(one), one.seq), reverse=True):
+            summary = summary_of(entry, self._limits.most)
             entries = await entire(self._store, self.space, after=max(0, summary.covers - 1))
             # One that was made while the conversation was cleared speaks of what is no longer there.
             if summary.covers == 0 or (entries and entries[0].seq == summary.covers):
@@ -282,39 +274,13 @@ class ConversationMemory:
         said = [message_of(entry) for entry in await entire(self._store, self.space) if entry.kind in ROLES]
         return View(instructions, None, [one for one in said if one.seq not in pinned])
 
-    def _summary_of(self, entry: Entry) -> Summary:
-        told = entry.metadata
-        return Summary(
-            entry.content,
-            covers=_covers(entry),
-            most=min(told["most"], self._limits.most),
-            noted=told["noted"],
-            unanswered=tuple(told["unanswered"]),
-            at=entry.at,
-        )
-
-    def _summary_entry(self, summary: Summary) -> Entry:
-        return Entry(
-            # Two who come to the same decision write one summary.
-            id=f"{_SUMMARY}:{summary.covers}:{summary.most}",
-            kind=_SUMMARY,
-            content=summary.text,
-            at=summary.at or aware(self._clock()),
-            metadata={
-                "covers": summary.covers,
-                "most": summary.most,
-                "noted": summary.noted,
-                "unanswered": list(summary.unanswered),
-                **({"fault": self.fault} if self.fault else {}),
-            },
-        )
-
     async def _roll(self, view: View, roll: Roll) -> None:
         before = view.summary.text if view.summary is not None else ""
         text = await self._told(view.live[: roll.covered], before)
         after = applied(view, roll, text).summary
         assert after is not None
-        await self._store.write(Append(space=self.space, entry=self._summary_entry(after)))
+        entry = entry_of(after, aware(self._clock()), self.fault)
+        await self._store.write(Append(space=self.space, entry=entry))
 
     async def _told(self, messages: Sequence[Message], before: str) -> str:
         """The summary that covers these messages and the summary before them, within its bound."""
@@ -362,36 +328,3 @@ class ConversationMemory:
             some.append(message)
         if some:
             yield some
-
-
-def _covers(entry: Entry) -> int:
-    """How far a summary reaches: up to its own place, if it does not say."""
-    return int(entry.metadata.get("covers", entry.seq))
-
-
-def _moment(given: Any, what: str) -> datetime | None:
-    if given is None:
-        return None
-    try:
-        return in_utc(f"the time of {what}", datetime.fromisoformat(given))
-    except (TypeError, ValueError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"the time of {what} is {given!r:.80}, not an ISO time") from error
-
-
-def _rolled(summary: Summary, said: Sequence[Message]) -> dict[str, Any]:
-    return {
-        "messages": sum(one.seq <= summary.covers for one in said),
-        "most": summary.most,
-        "noted": summary.noted,
-        "unanswered": list(summary.unanswered),
-        "at": None if summary.at is None else summary.at.isoformat(),
-    }
-
-
-def _whole(told: Mapping[str, Any], name: str, default: int) -> int:
-    value = told.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadInput(f"the export's {name!r} is a whole number from 1, not {value!r:.80}")
-    return value

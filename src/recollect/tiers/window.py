@@ -11,6 +11,7 @@ from recollect.errors import BadInput
 from recollect.inference.summarise import Count
 from recollect.tiers.messages import Message, Shown, cost, item_of, shown
 from recollect.tiers.tool_pairs import ends_among, ends_of, joints, orphans, pending, told
+from recollect.tiers.trust import trust_of
 
 KEPT_WORD_FOR_WORD = 10
 
@@ -57,7 +58,7 @@ class Summary:
 
     `most` is how many tokens of one message are shown after it. `noted` is whether the assistant is shown to have
     read it: when the next message is the user's, since some models insist that the two take turns. `unanswered` are
-    the calls among what it covers whose results had not come.
+    the calls among what it covers whose results had not come. `trust` is the lowest of what it was made of.
     """
 
     text: str
@@ -66,6 +67,7 @@ class Summary:
     noted: bool = True
     unanswered: tuple[str, ...] = ()
     at: datetime | None = None
+    trust: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,9 @@ def applied(view: View, roll: Roll, text: str) -> View:
     before = view.summary or Summary("", 0, roll.most)
     covers = covered[-1].seq if covered else before.covers
     unanswered = tuple(pending([ends_of(item_of(message)) for message in covered], before.unanswered))
-    return replace(view, summary=Summary(text, covers, roll.most, noted_before(live), unanswered), live=live)
+    trust = min([before.trust, *map(trust_of, covered)])
+    summary = Summary(text, covers, roll.most, noted_before(live), unanswered, trust=trust)
+    return replace(view, summary=summary, live=live)
 
 
 def noted_before(live: Sequence[Message]) -> bool:

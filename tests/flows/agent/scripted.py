@@ -18,6 +18,7 @@ class Asked:
     messages: tuple[ChatMessage, ...]
     system: str
     tools: tuple[ToolSpec, ...]
+    may_call: bool = True
 
 
 class Scripted:
@@ -37,8 +38,9 @@ class Scripted:
         system: str = "",
         tools: Sequence[ToolSpec] = (),
         on_text: OnText | None = None,
+        may_call: bool = True,
     ) -> Reply:
-        self.asked.append(Asked(tuple(messages), system, tuple(tools)))
+        self.asked.append(Asked(tuple(messages), system, tuple(tools), may_call))
         line = self._lines.pop(0)
         if isinstance(line, Exception):
             raise line

@@ -49,7 +49,9 @@ async def test_a_finished_run_is_only_looked_up(memory: AgentMemory):
     again = AgentWithMemory(memory, world.tools(), Scripted())
     assert await again.run("Order tea.", task_id="t") == "ordered tea"
     assert again.last_run is not None
+    assert agent.last_run is not None
     assert again.last_run.resumed
+    assert again.last_run.trust == agent.last_run.trust < 1.0
     assert len(world.effects) == 1
     task = await memory.checkpoints.task("t")
     assert task is not None

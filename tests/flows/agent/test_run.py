@@ -383,7 +383,9 @@ async def test_the_cheap_model_of_the_memory_sums_up_if_there_is_one(opener: Ope
     memory = await opener(llm=lambda prompt: "All about the weather.")
     model = Scripted(*(wants(call("read", f"c{page}", page=page)) for page in range(9)), says("Done."))
     await AgentWithMemory(memory, [read], model, max_context=3000).run("Read the book.")
-    assert model.asked[-1].messages[1].content == "[What was done so far, summed up]\nAll about the weather."
+    assert model.asked[-1].messages[1].content == (
+        "[What was done so far, summed up]\n<notes>\nAll about the weather.\n</notes>"
+    )
 
 
 async def test_a_huge_result_is_cut_and_the_run_goes_on(memory: AgentMemory):
@@ -471,7 +473,7 @@ async def test_a_callable_is_a_model_too(memory: AgentMemory):
         seen.append(prompt)
         return "Ask Grace."
 
-    assert await AgentWithMemory(memory, [add], answer).run("Who keeps the deploy password?") == "Ask Grace."
+    assert await AgentWithMemory(memory, [], answer).run("Who keeps the deploy password?") == "Ask Grace."
     assert "kept by Grace" in seen[0]
 
 

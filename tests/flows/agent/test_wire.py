@@ -148,3 +148,5 @@ async def test_steps_used_up_over_the_wire(memory: AgentMemory, wire: Wire, prov
     async with AgentWithMemory(memory, [add], model_of(wire, provider), max_steps=1) as agent:
         assert await agent.run("Add for ever.") == "Two, so far."
     assert wire.requests[1].body["tools"] == wire.requests[0].body["tools"]
+    assert "tool_choice" not in wire.requests[0].body
+    assert "none" in str(wire.requests[1].body["tool_choice"])

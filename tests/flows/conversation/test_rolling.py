@@ -136,3 +136,32 @@ class TestRolling:
         await adding
         assert await make().summary() == reached
         assert texts(await make().get_messages_for_llm())[-1] == "message 60"
+
+
+class TestTrust:
+    async def test_a_summary_is_trusted_as_far_as_the_least_that_it_was_made_of(self, make: Maker):
+        # Mutant: only what is shown word for word counts. Mutant: only what the newest summary covers.
+        conversation = make(summarise=listing)
+        assert await conversation.trust() == 1.0
+        await conversation.add_message("assistant", "message 0", trust=0.3)
+        assert await conversation.trust() == 0.3
+        await talk(conversation, 100)
+        assert await conversation.trust() == 0.3
+
+    async def test_and_so_it_is_where_it_is_imported(self, make: Maker):
+        # Mutant: an export leaves it out. Mutant: one that does not say is believed.
+        conversation = make(summarise=listing)
+        await conversation.add_message("assistant", "message 0", trust=0.3)
+        await talk(conversation, 100)
+        told = await conversation.export()
+        there = make(replace(ADA, session="there"))
+        await there.import_from(told)
+        assert await there.trust() == 0.3
+        del told["rolled"]["trust"]
+        await there.import_from(told)
+        assert await there.trust() == 0.5
+
+    async def test_what_nobody_doubts_is_not_doubted_when_it_is_summed_up(self, make: Maker):
+        conversation = make(summarise=listing)
+        await talk(conversation, 100)
+        assert await conversation.trust() == 1.0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import BadVector, EmbedderFailed
 from recollect.inference.base import Embedding, FunctionEmbedder
+from recollect.inference.failures import Trouble
 from tests.embedders import HashEmbedder, hashed
 
 
@@ -137,14 +138,30 @@ async def test_after_a_change_no_vector_of_the_old_model_is_left():
     assert (embedding.name, embedding.fingerprint) == ("new", "new")
 
 
-async def test_a_failure_names_the_embedder_and_keeps_its_cause():
+class Refused(Exception):
+    """An error of somebody's client."""
+
+    status_code = 413
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("cannot embed 'the code is 4711'"), "failed: OSError, the cause"),
+        (Refused("too long: 'the code is 4711'"), r"failed: Refused \(413\)"),
+        (Trouble("is asked too often (429); slow down"), r"is asked too often \(429\); slow down"),
+    ],
+    ids=["any", "status", "ours"],
+)
+async def test_a_failure_is_told_without_its_words_which_may_hold_content(error: Exception, said: str):
     def broken(texts: Any) -> Any:
-        raise OSError("the wire was cut")
+        raise error
 
     embedding = face(FunctionEmbedder(broken, name="far away", dim=2, takes_many=True))
-    with pytest.raises(EmbedderFailed, match=r"far away.*the wire was cut") as caught:
-        await embedding.embed(["a"])
-    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(EmbedderFailed, match=rf"far away.*{said}.*nothing was stored") as caught:
+        await embedding.embed(["the code is 4711"])
+    assert "4711" not in str(caught.value)
+    assert caught.value.__cause__ is error
 
 
 async def test_one_without_a_fingerprint_is_known_by_its_name():

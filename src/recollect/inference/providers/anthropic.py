@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from recollect.errors import ModelFailed
 from recollect.inference.access import Access
 from recollect.inference.arguments import read_call, whole_text
-from recollect.inference.chat import ChatMessage, OnText, Reply, Stop, ToolSpec, Usage
-from recollect.inference.failures import Trouble
+from recollect.inference.chat import ChatMessage, OnText, Reply, Stop, ToolSpec, Usage, cut_off
+from recollect.inference.providers.attempts import Attempts, estimated, tokens_sent
 from recollect.inference.providers.client import Client
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
-# The API wants a bound. This is room for long work, and as much as its client sends without streaming.
+# The API wants a bound. This is room for long work, and as much as its client would send without streaming.
 _MOST_WRITTEN = 16_384
 # Anthropic keeps what stands before a mark for five minutes and reads it at a tenth of the price.
 _MARK = {"type": "ephemeral"}
@@ -35,6 +34,7 @@ class AnthropicChat:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._client: Client[AsyncAnthropic] = Client(access, self._make)
+        self._attempts = Attempts(access, self._client)
 
     @property
     def name(self) -> str:
@@ -47,21 +47,16 @@ class AnthropicChat:
         system: str = "",
         tools: Sequence[ToolSpec] = (),
         on_text: OnText | None = None,
+        may_call: bool = True,
     ) -> Reply:
-        self._access.ledger.check(self.name)
-        request = self._request(messages, system, tools)
+        request = self._request(messages, system, tools, may_call)
         draft = _Draft(on_text)
-        try:
-            await self._access.persist(
-                lambda: self._client.write(
-                    draft, lambda client, stream: client.messages.create(**request, stream=stream)
-                )
-            )
-        except Trouble as trouble:
-            raise ModelFailed(f"the language model {self.name!r} {trouble}") from self._access.cause_of(trouble)
-        reply = draft.reply()
-        self._access.ledger.talked(self.name, reply.usage, self._access.price)
-        return reply
+        usage = await self._attempts.write(
+            draft,
+            lambda client, stream: client.messages.create(**request, stream=stream),
+            lambda: tokens_sent(messages, system, tools),
+        )
+        return draft.reply(usage)
 
     async def close(self) -> None:
         await self._client.close()
@@ -83,7 +78,9 @@ class AnthropicChat:
         )
         return anthropic, client
 
-    def _request(self, messages: Sequence[ChatMessage], system: str, tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    def _request(
+        self, messages: Sequence[ChatMessage], system: str, tools: Sequence[ToolSpec], may_call: bool
+    ) -> dict[str, Any]:
         turns = _turns(messages)
         request: dict[str, Any] = {
             "model": self._access.named.model,
@@ -99,6 +96,8 @@ class AnthropicChat:
             ]
             specs[-1]["cache_control"] = _MARK
             request["tools"] = specs
+            if not may_call:
+                request["tool_choice"] = {"type": "none"}
             # Whoever has tools comes back with their results, and all of this before them.
             turns[-1]["content"][-1] |= {"cache_control": _MARK}
         return request
@@ -150,11 +149,14 @@ class _Draft:
     def take_whole(self, answer: Any) -> None:
         self.stop = answer.stop_reason or "end_turn"
         self._count(answer.usage)
-        for at, block in enumerate(answer.content):
+        for at, block in enumerate(answer.content or ()):
             if block.type == "text":
-                self.texts[at] = block.text
+                self._hand_over(at, block.text)
             elif block.type == "tool_use":
                 self.calls[at] = (block.id, block.name, block.input)
+
+    def typed(self, sdk: Any, answer: Mapping[str, Any]) -> Any:
+        return sdk.types.Message.construct(**answer)
 
     def take(self, event: Any) -> None:
         match event.type:
@@ -171,17 +173,24 @@ class _Draft:
                 self.stop = event.delta.stop_reason or self.stop
                 self._count(event.usage)
 
-    def reply(self) -> Reply:
-        calls = tuple(read_call(*call) for _, call in sorted(self.calls.items()))
-        stop = _STOPS.get(self.stop, "end")
+    def cost(self, read_if_unsaid: int) -> Usage:
         used = self.usage
         cached, kept = used.get("cache_read_input_tokens", 0), used.get("cache_creation_input_tokens", 0)
-        usage = Usage(
-            read=used.get("input_tokens", 0) + cached + kept,
-            written=used.get("output_tokens", 0),
+        said = used.get("output_tokens", 0)
+        # Before the end only the first token is told of.
+        came = "" if self.ended and said else " ".join([*self.texts.values(), *map(str, self.calls.values())])
+        return Usage(
+            read=used.get("input_tokens", 0) + cached + kept or read_if_unsaid,
+            written=max(said, estimated(came)),
             cached=cached,
             kept=kept,
         )
+
+    def reply(self, usage: Usage) -> Reply:
+        calls = tuple(read_call(*call) for _, call in sorted(self.calls.items()))
+        stop = _STOPS.get(self.stop, "end")
+        if stop == "length":
+            calls = cut_off(calls)
         text = "".join(text for _, text in sorted(self.texts.items()))
         return Reply(whole_text(text), calls, "tools" if calls and stop == "end" else stop, usage)
 

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from recollect.errors import StoreClosed
 from recollect.inference.access import Access
-from recollect.inference.chat import OnText
-from recollect.inference.failures import Trouble, lost, of_status, too_slow
+from recollect.inference.failures import Trouble, lost, of_status, stalled, too_slow
+
+# By these names a client, or what lies beneath it, says that a connection was never made: nothing was sent.
+_NEVER_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "WriteError", "WriteTimeout"}
+_TIMEOUTS = {"ReadTimeout", "ConnectTimeout", "PoolTimeout", "WriteTimeout"}
 
 
 class _Closes(Protocol):
     async def close(self) -> None: ...
 
 
-class Draft(Protocol):
-    """An answer while it is written, from a whole one or from the events of a stream."""
-
-    on_text: OnText | None
-    handed_over: bool
-
-    @property
-    def ended(self) -> bool: ...
-
-    def start_again(self) -> None: ...
-
-    def take_whole(self, answer: Any) -> None: ...
-
-    def take(self, event: Any) -> None: ...
-
-
 C = TypeVar("C", bound=_Closes)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An answer in one piece, as the JSON that it came as: from a server that was asked for a stream and has none."""
+
+    value: Any
 
 
 class Client(Generic[C]):
@@ -51,15 +46,22 @@ class Client(Generic[C]):
         self._making = asyncio.Lock()
         self._closed = False
 
+    @property
+    def sdk(self) -> Any:
+        """The module of the client, once it was asked anything."""
+        return self._sdk
+
     async def get(self) -> C:
-        if self._closed:
-            raise StoreClosed(f"{self._access.name!r} was closed; open the memory again")
         async with self._making:
-            if self._client is None:
-                self._sdk, client = await asyncio.to_thread(self._make)
-                self._client = client
-                return client
-            return self._client
+            self._check_open()
+            if self._client is not None:
+                return self._client
+            self._sdk, client = await asyncio.to_thread(self._make)
+            if self._closed:  # in the meantime
+                await client.close()
+            self._check_open()
+            self._client = client
+            return client
 
     async def once(self, call: Callable[[C], Awaitable[T]]) -> T:
         """One answer in its time, or `Trouble`."""
@@ -67,30 +69,22 @@ class Client(Generic[C]):
         try:
             async with asyncio.timeout(self._access.timeout):
                 return await call(client)
+        except Warning:
+            raise  # only where somebody made warnings errors: it is theirs, and nothing was asked
         except Exception as error:
             raise self._trouble(error) from error
 
-    async def write(self, draft: Draft, call: Callable[[C, bool], Awaitable[Any]]) -> None:
-        """One attempt at an answer, whole or, for somebody who listens, as a stream; `call` is told which."""
-        if draft.on_text is None:
-            draft.take_whole(await self.once(lambda client: call(client, False)))
-            return
-        try:
-            async with aclosing(self.events(lambda client: call(client, True))) as events:
-                async for event in events:
-                    draft.take(event)
-            if not draft.ended:
-                raise lost("the stream ended early")
-        except Trouble as trouble:
-            draft.start_again()
-            if draft.handed_over:  # not asked again: what was said already would be said twice
-                raise Trouble("broke off in the middle of its answer; ask it again") from trouble.__cause__
-            raise
-
     async def events(self, call: Callable[[C], Awaitable[Any]]) -> AsyncGenerator[Any, None]:
-        """What a stream brings, each piece in its time, or `Trouble`; what its reader does wrong is the reader's."""
+        """What a stream brings, each piece in its time, or `Trouble`; what its reader does wrong is the reader's.
+
+        Once a stream has begun the provider is at work, and what it does is charged for.
+        """
         stream = await self.once(call)
         async with stream:
+            kind = stream.response.headers.get("content-type", "")
+            if kind.startswith(("application/json", "text/html")):
+                yield await self._whole(stream.response)
+                return
             pieces = aiter(stream)
             while True:
                 try:
@@ -99,37 +93,60 @@ class Client(Generic[C]):
                 except StopAsyncIteration:
                     return
                 except Exception as error:
-                    raise self._trouble(error) from error
+                    raise self._trouble(error, begun=True) from error
                 yield piece
 
     async def close(self) -> None:
-        self._closed = True
-        client, self._client = self._client, None
+        self._closed = True  # at once: nobody gets it while this waits for one that is being made
+        async with self._making:
+            client, self._client = self._client, None
         if client is not None:
             await client.close()
 
-    def _trouble(self, error: Exception) -> Trouble:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self._access.name!r} was closed; open the memory again")
+
+    async def _whole(self, response: Any) -> Whole:
+        try:
+            async with asyncio.timeout(self._access.timeout):
+                return Whole(json.loads(await response.aread()))
+        except ValueError as error:
+            raise _unreadable(error) from error
+        except Exception as error:
+            raise self._trouble(error, begun=True) from error
+
+    def _trouble(self, error: Exception, *, begun: bool = False) -> Trouble:
         sdk = self._sdk
+        names = {type(one).__name__ for one in _causes(error)}
+        sent = begun or not names & _NEVER_SENT
+        if isinstance(error, TimeoutError | sdk.APITimeoutError) or names & _TIMEOUTS:
+            return stalled(self._access.timeout) if begun else too_slow(self._access.timeout, charged=sent)
         match error:
-            case TimeoutError():
-                return too_slow(self._access.timeout)
-            case sdk.APITimeoutError():
-                return too_slow(self._access.timeout)
             case sdk.APIStatusError():
-                return of_status(error.status_code, error.response.headers, error.body, self._access.clock)
+                return of_status(
+                    error.status_code, error.response.headers, error.body, self._access.clock, charged=begun
+                )
             case sdk.APIConnectionError():
-                return lost(_root(error))
+                return lost(_root(error), charged=sent)
             case sdk.APIError():  # sent in the middle of a stream
-                return of_status(200, {}, getattr(error, "body", None), self._access.clock)
+                return of_status(200, {}, getattr(error, "body", None), self._access.clock, charged=begun)
         if type(error).__module__.startswith(("httpx", "httpcore")):  # not every client wraps what breaks a stream
-            return lost(type(error).__name__)
-        return Trouble(
-            f"answered something that its client cannot read ({type(error).__name__}); is it the right address?"
-        )
+            return lost(type(error).__name__, charged=sent)
+        return _unreadable(error)
+
+
+def _unreadable(error: Exception) -> Trouble:
+    return Trouble(f"answered something that its client cannot read ({type(error).__name__}); is it the right address?")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def _root(error: BaseException) -> str:
     """The name of what a connection failed of in the end; its words may hold addresses, and say no more."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return type(error).__name__
+    *_, last = _causes(error)
+    return type(last).__name__

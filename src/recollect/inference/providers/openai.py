@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recollect.errors import ModelFailed
 from recollect.inference.access import Access
 from recollect.inference.arguments import read_call, whole_text
-from recollect.inference.chat import ChatMessage, OnText, Reply, Stop, ToolSpec, Usage
+from recollect.inference.chat import ChatMessage, OnText, Reply, Stop, ToolSpec, Usage, cut_off
 from recollect.inference.failures import Trouble
-from recollect.inference.plain_chat import as_prompt
+from recollect.inference.providers.attempts import Attempts, estimated, tokens_sent
 from recollect.inference.providers.client import Client
-from recollect.words.tokens import count_tokens
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -47,6 +45,7 @@ class OpenAIChat:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._client = openai_client(access)
+        self._attempts = Attempts(access, self._client)
 
     @property
     def name(self) -> str:
@@ -59,27 +58,23 @@ class OpenAIChat:
         system: str = "",
         tools: Sequence[ToolSpec] = (),
         on_text: OnText | None = None,
+        may_call: bool = True,
     ) -> Reply:
-        self._access.ledger.check(self.name)
-        request = self._request(messages, system, tools)
+        request = self._request(messages, system, tools, may_call)
         draft = _Draft(on_text, turn=len(messages))
-        try:
-            await self._access.persist(
-                lambda: self._client.write(
-                    draft,
-                    lambda client, stream: client.chat.completions.create(**request, **(_STREAMED if stream else {})),
-                )
-            )
-        except Trouble as trouble:
-            raise ModelFailed(f"the language model {self.name!r} {trouble}") from self._access.cause_of(trouble)
-        reply = draft.reply(count_tokens(as_prompt(messages, system)) if draft.usage is None else 0)
-        self._access.ledger.talked(self.name, reply.usage, self._access.price)
-        return reply
+        usage = await self._attempts.write(
+            draft,
+            lambda client, stream: client.chat.completions.create(**request, **(_STREAMED if stream else {})),
+            lambda: tokens_sent(messages, system, tools),
+        )
+        return draft.reply(usage)
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _request(self, messages: Sequence[ChatMessage], system: str, tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    def _request(
+        self, messages: Sequence[ChatMessage], system: str, tools: Sequence[ToolSpec], may_call: bool
+    ) -> dict[str, Any]:
         first = [{"role": "system", "content": system}] if system.strip() else []
         request: dict[str, Any] = {
             "model": self._access.named.model,
@@ -97,6 +92,8 @@ class OpenAIChat:
                 }
                 for tool in tools
             ]
+            if not may_call:
+                request["tool_choice"] = "none"
         return request
 
 
@@ -156,6 +153,9 @@ class _Draft:
         self.usage, self.stop = answer.usage, choice.finish_reason or "stop"
         self._take(choice.message, list(enumerate(choice.message.tool_calls or ())))
 
+    def typed(self, sdk: Any, answer: Mapping[str, Any]) -> Any:
+        return sdk.types.chat.ChatCompletion.construct(**answer)
+
     def take(self, event: Any) -> None:
         self.usage = event.usage or self.usage
         for choice in event.choices[:1]:
@@ -165,9 +165,6 @@ class _Draft:
             numbered = [(getattr(call, "index", None), call) for call in delta.tool_calls or ()]
             unused = len(self.calls)
             self._take(delta, [(unused + n if at is None else at, call) for n, (at, call) in enumerate(numbered)])
-            if self.text[-1] and self.on_text is not None:
-                self.handed_over = True
-                self.on_text(self.text[-1])
 
     def _take(self, said: Any, calls: list[tuple[int, Any]]) -> None:
         self.text.append(said.content or said.refusal or "")
@@ -178,8 +175,22 @@ class _Draft:
             if call.function is not None:
                 written.name = written.name or call.function.name or ""
                 written.arguments += call.function.arguments or ""
+        if self.text[-1] and self.on_text is not None:
+            self.handed_over = True
+            self.on_text(self.text[-1])
 
-    def reply(self, read_if_unsaid: int) -> Reply:
+    def cost(self, read_if_unsaid: int) -> Usage:
+        if self.usage is None:  # it is told with the last piece, and some servers do not count
+            calls = [f"{call.name} {call.arguments}" for call in self.calls.values()]
+            return Usage(read_if_unsaid, estimated("".join(self.text) + " ".join(calls)))
+        details = self.usage.prompt_tokens_details
+        return Usage(
+            read=self.usage.prompt_tokens or 0,
+            written=self.usage.completion_tokens or 0,
+            cached=(details and details.cached_tokens) or 0,
+        )
+
+    def reply(self, usage: Usage) -> Reply:
         text = whole_text("".join(self.text))
         # Some servers give their calls no id, and a result has to say which call it is of.
         calls = tuple(
@@ -187,14 +198,6 @@ class _Draft:
             for at, call in sorted(self.calls.items())
         )
         stop = "refusal" if self.refused else _STOPS.get(self.stop, "end")
-        return Reply(text, calls, "tools" if calls and stop == "end" else stop, self._usage(read_if_unsaid, text))
-
-    def _usage(self, read_if_unsaid: int, text: str) -> Usage:
-        if self.usage is None:  # a server that does not count
-            return Usage(read_if_unsaid, count_tokens(text))
-        details = self.usage.prompt_tokens_details
-        return Usage(
-            read=self.usage.prompt_tokens or 0,
-            written=self.usage.completion_tokens or 0,
-            cached=(details and details.cached_tokens) or 0,
-        )
+        if stop == "length":
+            calls = cut_off(calls)
+        return Reply(text, calls, "tools" if calls and stop == "end" else stop, usage)

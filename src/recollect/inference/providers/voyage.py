@@ -42,6 +42,8 @@ def voyage_embedder(access: Access) -> RemoteEmbedder:
         try:
             async with asyncio.timeout(access.timeout):
                 answer = await client.embed(list(texts), model=model)
+        except Warning:
+            raise  # only where somebody made warnings errors
         except Exception as error:
             raise _trouble(error, errors, access) from error
         if len(answer.embeddings) != len(texts):

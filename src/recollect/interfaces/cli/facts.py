@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.errors import BadInput, BadQuery, NotFound
+from recollect.interfaces.cli.counting import told
 from recollect.interfaces.cli.opening import NOT_FOUND, Caller, command
-from recollect.interfaces.cli.output import complain, hit_json, item_json, item_line, print_json, progress_bar, say
+from recollect.interfaces.cli.output import (
+    aside,
+    complain,
+    hit_json,
+    item_json,
+    item_line,
+    print_json,
+    progress_bar,
+    say,
+)
 from recollect.interfaces.cli.piped import facts_in, standard_input
+from recollect.interfaces.cli.short_ids import SHORTEST, whole_id
 from recollect.values import Context, MemoryItem
 
 if TYPE_CHECKING:
@@ -77,7 +88,7 @@ def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:
     if caller.as_json:
         print_json([item_json(item) for item in items])
     else:
-        say(f"remembered {len({item.id for item in items})} facts from {len(items)} lines")
+        say(f"remembered {told(len({item.id for item in items}), 'fact')} from {told(len(items), 'line')}")
 
 
 def recall(
@@ -111,13 +122,22 @@ def recall(
         raise typer.Exit(NOT_FOUND)
 
 
-def forget(id: Annotated[str, typer.Argument(help="The item's id.")], *, caller: Caller) -> None:
+def forget(
+    id: Annotated[str, typer.Argument(help=f"The item's id, or its first characters: {SHORTEST} or more.")],
+    *,
+    caller: Caller,
+) -> None:
     """Drop one item. Exit code 1 when there is no such item."""
-    done = caller.known(lambda m: m.forget(id))
+
+    async def drop(memory: AgentMemory) -> tuple[str, bool]:
+        whole = await whole_id(memory, id)
+        return whole, await memory.forget(whole)
+
+    whole, done = caller.known(drop)
     if caller.as_json:
-        print_json({"id": id, "forgotten": done})
+        print_json({"id": whole, "forgotten": done})
     elif done:
-        say(f"forgot {id}")
+        say(f"forgot {whole}")
     else:
         complain(f"there is no item {id}")
     if not done:
@@ -151,7 +171,9 @@ def list_facts(
     for item in items:
         say(f"{item.id}  {item.created_at:%Y-%m-%d}  {item_line(item)}")
     if items and len(items) == limit:
-        complain(f"for the next page: --after {items[-1].id}")
+        aside(f"for the next page: --after {items[-1].id}")
+    if not items:
+        aside(f"no {'more ' if after else ''}facts here for user {caller.user!r}")
 
 
 def consolidate(
@@ -174,7 +196,8 @@ def consolidate(
     for one in report.merged:
         say(f"{one.survivor}  {'would take' if plan else 'took'} in {', '.join(one.merged)}  ({one.reason})")
     copies = sum(len(one.merged) for one in report.merged)
-    say(f"{'would merge' if plan else 'merged'} {copies} of {report.examined} facts into {len(report.merged)} others")
+    into = told(len(report.merged), "other")
+    say(f"{'would merge' if plan else 'merged'} {copies:,} of {told(report.examined, 'fact')} into {into}")
 
 
 def _moment(text: str) -> datetime:

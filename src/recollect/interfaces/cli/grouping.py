@@ -17,6 +17,8 @@ ORDER = (
     *("setup", "config", "eval", "version"),
 )
 
+OF_EVERY_COMMAND = ("--store", "--user", "--agent", "--session", "--tenant", "--json")
+
 
 class Group(TyperGroup):
     """A group that puts right what typer before 0.26 and click from 8.5 do not agree on."""
@@ -27,6 +29,17 @@ class Group(TyperGroup):
             for parameter in one.params:
                 if isinstance(parameter, TyperArgument) and not parameter.help:
                     parameter.help = _said_about(parameter, one)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in OF_EVERY_COMMAND:
+                raise
+            # Every command has it, and the group has not: to say that it does not exist would be no help.
+            example = "list" if "list" in self.commands else self.list_commands(ctx)[0]
+            told = f"{error.option_name} goes behind a command: {ctx.command_path} {example} {error.option_name} …"
+            raise click.UsageError(told, ctx) from error
 
 
 class InOrder(Group):

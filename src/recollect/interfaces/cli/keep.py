@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
+import tempfile
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from recollect.errors import BadInput
+from recollect.interfaces.cli.counting import stats_lines, told
 from recollect.interfaces.cli.opening import Caller, command
-from recollect.interfaces.cli.output import print_json, progress_bar, say, spent_line
+from recollect.interfaces.cli.output import ReaderGone, print_json, progress_bar, say
 
 Everybody = Annotated[bool, typer.Option("--everybody", help="For every user and agent of the tenant.")]
 
@@ -31,21 +34,8 @@ def add_commands(app: typer.Typer, panel: str) -> None:
 
 def stats(*, caller: Caller) -> None:
     """Show what a store holds, tier by tier."""
-    known = caller.known(lambda m: m.stats())
-    found = asdict(known)
-    if caller.as_json:
-        print_json(found)
-        return
-    tiers = found.pop("tiers")
-    del found["spent"]
-    for one in known.spent:
-        say(f"{'spent':>12}  {spent_line(one)}")
-    for name, value in found.items():
-        say(f"{name:>12}  {_shown(value)}")
-    for name, tier in tiers.items():
-        since = f", {_shown(tier['oldest'])} to {_shown(tier['newest'])}" if tier["oldest"] else ""
-        sessions = f" in {tier['sessions']} session{'s' * (tier['sessions'] != 1)}" if tier["sessions"] else ""
-        say(f"{name:>12}  {tier['items']}{sessions}{since}")
+    found, lines = caller.known(stats_lines)
+    print_json(asdict(found)) if caller.as_json else say("\n".join(lines))
 
 
 def backup(
@@ -59,13 +49,16 @@ def backup(
 
 
 def export(
-    path: Annotated[Path, typer.Argument(help="A new file of JSON lines.")],
+    path: Annotated[str, typer.Argument(help="A new file of JSON lines; `-` is standard output.")],
     *,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older export.")] = False,
     caller: Caller,
 ) -> None:
     """Write everything of one user to a file, losslessly."""
-    if path.is_file() and not overwrite:
+    if path == "-":
+        _export_to_standard_output(caller)
+        return
+    if Path(path).is_file() and not overwrite:
         raise BadInput(f"{path} exists already; name a new file, or say --overwrite to replace an older export")
     with progress_bar(caller.as_json) as bar:
         task = bar.add_task("exporting", total=None)
@@ -75,9 +68,24 @@ def export(
             ),
         )
     if caller.as_json:
-        print_json({"path": str(path), "lines": dict(report.lines)})
+        print_json({"path": path, "lines": dict(report.lines)})
     else:
-        say(f"wrote {sum(report.lines.values())} lines to {path}")
+        say(f"wrote {told(sum(report.lines.values()), 'line')} to {path}")
+
+
+def _export_to_standard_output(caller: Caller) -> None:
+    """Whole or not at all, as into a file: nothing is written before all of it has been read from the store."""
+    if caller.as_json:
+        raise BadInput("standard output has the export itself; leave --json out, or name a file")
+    with tempfile.TemporaryDirectory(prefix="recollect-export-") as directory:
+        path = Path(directory) / "export.jsonl"
+        caller.known(lambda m: m.export(path))
+        with path.open("rb") as file:
+            try:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+            except BrokenPipeError as error:
+                raise ReaderGone from error
 
 
 def import_from(
@@ -92,11 +100,15 @@ def import_from(
     opened(checked_path(path)).close()  # before a store is made for it
     with progress_bar(caller.as_json) as bar:
         task = bar.add_task("importing", total=None)
-        report = caller.memory(
-            lambda m: m.import_from(
-                path, trust=trust, progress=lambda done, total: bar.update(task, completed=done, total=total)
-            ),
-        )
+        try:
+            report = caller.memory(
+                lambda m: m.import_from(
+                    path, trust=trust, progress=lambda done, total: bar.update(task, completed=done, total=total)
+                ),
+            )
+        except BadInput as error:
+            # Of a line it is the number alone that is said: whoever calls from a program knows the file.
+            raise BadInput(f"{path}, {error}" if str(error).startswith("line ") else str(error)) from error
     if caller.as_json:
         print_json(asdict(report))
         return
@@ -155,9 +167,3 @@ def reembed(
         print_json({"embedded": done, "model": embedder})
     else:
         say(f"embedded {done} items with {embedder}")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M}"
-    return "-" if value is None else str(value)

@@ -25,9 +25,9 @@ NOT_FOUND, USAGE, FAILED = 1, 2, 3
 INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 
-def _common(name: str, said: str) -> Any:
+def _common(name: str, said: str, variable: str | None = None) -> Any:
     """An option that every command has, apart from those that are its own."""
-    return typer.Option(name, help=said, rich_help_panel="Options of every command")
+    return typer.Option(name, help=said, envvar=variable, rich_help_panel="Options of every command")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Caller:
     """Who asks, of which store, and whether a program reads the answer: the options that every command has."""
 
     store: Annotated[str | None, _common("--store", "File or URL; the setting `store` when not given.")] = None
-    user: Annotated[str, _common("--user", "Whose memory.")] = "default"
-    agent: Annotated[str, _common("--agent", "Which agent's.")] = "default"
-    session: Annotated[str | None, _common("--session", "The session it belongs to.")] = None
-    tenant: Annotated[str, _common("--tenant", "Of which tenant.")] = "default"
+    user: Annotated[str, _common("--user", "Whose memory.", "RECOLLECT_USER")] = "default"
+    agent: Annotated[str, _common("--agent", "Which agent's.", "RECOLLECT_AGENT")] = "default"
+    session: Annotated[str | None, _common("--session", "The session it belongs to.", "RECOLLECT_SESSION")] = None
+    tenant: Annotated[str, _common("--tenant", "Of which tenant.", "RECOLLECT_TENANT")] = "default"
     as_json: Annotated[bool, _common("--json", "Print JSON, also of an error.")] = False
 
     def memory(self, use: Callable[[AgentMemory], Awaitable[T]]) -> T:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from recollect.values import Hit, MemoryItem
 
@@ -62,6 +63,11 @@ def complain(text: str) -> None:
     errors.print(f"recollect: {clean(text)}", markup=False)
 
 
+def aside(text: str) -> None:
+    """Something by the way, where it never mixes with what was asked for."""
+    errors.print(Text(clean(text), "dim"))
+
+
 def complain_json(error: str, text: str) -> None:
     """An error for a program: the name of its type, and what a person would be told."""
     errors.file.write(json.dumps({"error": error, "message": clean(text)}) + "\n")
@@ -109,7 +115,7 @@ def spent_line(spent: Spent) -> str:
     """What a model has cost."""
     dollars = "at a price that is not known" if spent.usd is None else f"${spent.usd:.4f}"
     tokens = spent.read + spent.written + spent.embedded
-    return f"{spent.model}: {tokens:,} tokens in {spent.calls} calls, {dollars}"
+    return f"{spent.model}: {tokens:,} tokens in {spent.calls:,} call{'s' * (spent.calls != 1)}, {dollars}"
 
 
 def progress_bar(for_program: bool = False) -> Progress:

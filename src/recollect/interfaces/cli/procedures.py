@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.errors import NotFound
+from recollect.interfaces.cli.counting import told
 from recollect.interfaces.cli.grouping import Group
 from recollect.interfaces.cli.opening import Caller, command
-from recollect.interfaces.cli.output import print_json, say
+from recollect.interfaces.cli.output import aside, print_json, say
 
 if TYPE_CHECKING:
     from recollect.memory import AgentMemory
@@ -34,6 +35,8 @@ def list_procedures(
         return
     for one in found:
         say(f"{one.key}  {_worked(one)}{'  ' + one.description if one.description else ''}")
+    if not found:
+        aside(f"no {'such ' if tag or prefix else ''}procedures here for agent {caller.agent!r}")
 
 
 @procedures_app.command("show")
@@ -62,7 +65,7 @@ def show_procedure(
     for note in found.outcomes.notes:
         say(f"{note.at:%Y-%m-%d}  {'worked' if note.success else 'failed'}: {note.text}")
     if len(versions) > 1:
-        say("versions: " + ", ".join(f"{one.version} ({one.success_rate.trials} trials)" for one in versions))
+        say("versions: " + ", ".join(f"{one.version} ({told(one.success_rate.trials, 'trial')})" for one in versions))
 
 
 def _worked(one: Procedure) -> str:

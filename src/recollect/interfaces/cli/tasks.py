@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.errors import BadInput, NotFound
+from recollect.interfaces.cli.counting import told
 from recollect.interfaces.cli.grouping import Group
 from recollect.interfaces.cli.opening import Caller, command
-from recollect.interfaces.cli.output import complain, print_json, say
+from recollect.interfaces.cli.output import aside, plain_value, print_json, say
 
 if TYPE_CHECKING:
     from recollect.memory import AgentMemory
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 tasks_app = typer.Typer(cls=Group, no_args_is_help=True, help="Look at the long-running tasks of an agent.")
 
 _PAGE = 100
+_LINES, _LONGEST = 40, 160
 _STATUS = ("ready", "running", "done", "failed", "poisoned", "compensating")
 
 
@@ -42,7 +45,10 @@ def list_tasks(
     for one in found:
         say(_line(one))
     if len(found) == limit:
-        complain(f"for the next page: --after {found[-1].id}")
+        aside(f"for the next page: --after {found[-1].id}")
+    if not found:
+        narrowed = f"{status} " if status else ""
+        aside(f"no {'more ' if after else ''}{narrowed}tasks here for agent {caller.agent!r}")
 
 
 def show_task(id: Annotated[str, typer.Argument(help="The task's id.")], *, caller: Caller) -> None:
@@ -60,8 +66,8 @@ def show_task(id: Annotated[str, typer.Argument(help="The task's id.")], *, call
         return
     say(_line(task))
     for step in steps:
-        trouble = f": {step.error}" if step.error else ""
-        say(f"  {step.key}  {step.status}, {step.attempts} attempts{trouble}")
+        say(f"  {step.key}  {step.status}, {told(step.attempts, 'attempt')}{f': {step.error}' if step.error else ''}")
+    say("\n".join(["state:", *_shortened(state)]) if state is not None else "no state was saved yet")
 
 
 def retry_task(id: Annotated[str, typer.Argument(help="The task's id.")], *, caller: Caller) -> None:
@@ -80,6 +86,13 @@ def cancel_task(id: Annotated[str, typer.Argument(help="The task's id.")], *, ca
 
 for _name, _function in (("list", list_tasks), ("show", show_task), ("retry", retry_task), ("cancel", cancel_task)):
     tasks_app.command(_name)(command(_function))
+
+
+def _shortened(state: Any) -> list[str]:
+    """The state as indented JSON, no longer than a screen; --json has all of it."""
+    lines = json.dumps(state, indent=2, ensure_ascii=False, default=plain_value).splitlines()
+    shown = [f"  {line if len(line) <= _LONGEST else f'{line[:_LONGEST]} …'}" for line in lines[:_LINES]]
+    return [*shown, *([f"  … {told(len(lines) - _LINES, 'more line')}; --json shows them"] * (len(lines) > _LINES))]
 
 
 def _line(one: Task) -> str:

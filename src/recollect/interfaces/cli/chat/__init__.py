@@ -23,6 +23,7 @@ def chat(
 ) -> None:
     """Talk, and be remembered. Every line recalls what matters for it, and is kept.
 
+    When it begins and when it is left, a chat learns facts from what was said, as `recollect lifecycle` does.
     Without a model nothing is made up: the answer is what memory recalls. Within the chat /help lists the commands,
     /why says what was recalled and why, Ctrl-C stops an answer and Ctrl-D leaves. A chat is a new session unless
     --session names one to go on with. Lines can also be piped in; with --json every answer is a line of JSON.

@@ -9,7 +9,9 @@ from difflib import get_close_matches
 from recollect.errors import BadInput, NotFound
 from recollect.interfaces.cli.chat.screen import Screen
 from recollect.interfaces.cli.chat.talk import Talk
-from recollect.interfaces.cli.output import item_line, spent_line
+from recollect.interfaces.cli.counting import stats_lines
+from recollect.interfaces.cli.output import item_line
+from recollect.interfaces.cli.short_ids import whole_id
 from recollect.values import MemoryItem
 
 _PAGE = 20
@@ -63,7 +65,8 @@ async def recall(session: Session, query: str) -> None:
 
 async def forget(session: Session, id: str) -> None:
     given = _needed(id, "/forget", "3f2a91c0, an id that /memories shows")
-    if not await session.talk.memory.forget(session.shown.get(given, given)):
+    memory = session.talk.memory
+    if not await memory.forget(session.shown.get(given) or await whole_id(memory, given)):
         raise NotFound(f"there is no fact {given}; /memories lists them")
     session.shown.pop(given[:_SHORT], None)
     session.screen.say(f"forgot {given}")
@@ -75,8 +78,9 @@ async def why(session: Session, _: str) -> None:
 
 
 async def memories(session: Session, after: str) -> None:
-    start = session.shown.get(after, after) or None
-    items = await session.talk.memory.semantic.page(_PAGE, after=start)
+    memory = session.talk.memory
+    start = session.shown.get(after) or await whole_id(memory, after) if after else None
+    items = await memory.semantic.page(_PAGE, after=start)
     for item in items:
         session.screen.say(session.fact_line(item, f"{item.created_at:%Y-%m-%d}  "))
     if len(items) == _PAGE:
@@ -94,13 +98,7 @@ async def show_session(session: Session, _: str) -> None:
 
 
 async def stats(session: Session, _: str) -> None:
-    found = await session.talk.memory.stats()
-    for name, tier in found.tiers.items():
-        within = f" in {tier.sessions} session{'s' * (tier.sessions != 1)}" if tier.sessions else ""
-        session.screen.say(f"{name:>12}  {tier.items}{within}")
-    session.screen.say(f"{'on disk':>12}  {found.bytes / 2**20:.1f} MiB")
-    for one in found.spent:
-        session.screen.say(f"{'spent':>12}  {spent_line(one)}")
+    session.screen.say("\n".join((await stats_lines(session.talk.memory))[1]))
 
 
 async def learn(session: Session, _: str) -> None:
@@ -115,7 +113,7 @@ COMMANDS: dict[str, Command] = {
     "/why": Command("/why", "what was recalled for your last line, why, and what was left out", why),
     "/memories": Command("/memories [ID]", "list the facts, newest first; those after ID", memories),
     "/session": Command("/session", "what was said in this session, and how to go on with it", show_session),
-    "/stats": Command("/stats", "how much is remembered", stats),
+    "/stats": Command("/stats", "how much is remembered, and what models have cost", stats),
     "/learn": Command("/learn", "turn what was said into facts that last, as `recollect lifecycle` does", learn),
 }
 LEAVING = ("/quit", "/exit")

@@ -13,11 +13,13 @@ from recollect.errors import RecollectError
 from recollect.inference.chat import ChatModel
 from recollect.inference.connect import connect_chat
 from recollect.interfaces.cli.chat.commands import LEAVING, NAMES, Session, obey
+from recollect.interfaces.cli.chat.learning import learn_what_was_said
 from recollect.interfaces.cli.chat.screen import Screen
 from recollect.interfaces.cli.chat.talk import Answer, Talk
+from recollect.interfaces.cli.counting import facts_now, told
 from recollect.interfaces.cli.opening import FAILED, Caller
 from recollect.interfaces.cli.output import hit_json, item_line
-from recollect.memory import AgentMemory, Stats
+from recollect.memory import AgentMemory
 from recollect.settings import Settings
 from recollect.tiers.entries import fresh_id
 from recollect.values import Context
@@ -37,8 +39,9 @@ def run(caller: Caller, model: str | None) -> None:
     # Not one long run: between the turns this thread waits for a person, and Ctrl-C ends a turn, not the chat.
     with asyncio.Runner() as runner:
         memory = runner.run(_opened(caller, session))
-        chat = Session(Talk(memory, _model(named, memory)), screen, _again(caller, session))
+        chat = Session(Talk(memory, _model(named, memory)), screen, _again(caller, session, model))
         try:
+            runner.run(learn_what_was_said(memory, screen))  # by whatever ended without learning, too
             runner.run(_greet(chat))
             failures = _loop(chat, runner)
         finally:
@@ -71,6 +74,7 @@ def _loop(chat: Session, runner: asyncio.Runner) -> int:
             chat.screen.tell(said=line, error=type(error).__name__, message=str(error))
     if line is None:
         chat.screen.new_line()
+    runner.run(learn_what_was_said(chat.talk.memory, chat.screen))
     chat.screen.hint(f"kept; to go on with this session: {chat.again}")
     return failures
 
@@ -82,7 +86,7 @@ async def _answered(chat: Session, line: str) -> bool:
         await obey(chat, line)
         screen.tell(said=line)
         return True
-    answer = await chat.talk.turn(line, lambda context: screen.hint(_recalled(chat, context)), screen.hear)
+    answer = await chat.talk.turn(line, lambda context: screen.hint(_recalled(context)), screen.hear)
     if answer.text is None and answer.trouble is None:
         _show(chat, answer.context)
     if answer.trouble is not None:
@@ -95,23 +99,22 @@ async def _answered(chat: Session, line: str) -> bool:
 
 def _show(chat: Session, context: Context) -> None:
     """Without a model: what memory recalls is the answer, as it was said."""
-    found = chat.talk.used(context)
-    for hit in found:
+    for hit in context:
         who = f"{hit.item.metadata['role']}: " if "role" in hit.item.metadata else ""
         chat.screen.say(f"  {who}{item_line(hit.item)}")
-    if not found:
+    if not context.hits:
         chat.screen.say("  Kept. Nothing that was said before has to do with it.")
 
 
-def _recalled(chat: Session, context: Context) -> str:
-    count = len(chat.talk.used(context))
-    told = f"recalled {count} {'memory' if count == 1 else 'memories'}; /why" if count else "recalled nothing"
-    return " · ".join([told, *context.warnings])
+def _recalled(context: Context) -> str:
+    count = len(context)
+    said = f"recalled {told(count, 'memory', 'memories')}; /why" if count else "recalled nothing"
+    return " · ".join([said, *context.warnings])
 
 
 def _told(line: str, answer: Answer) -> dict[str, Any]:
-    told = {"said": line, "answer": answer.text, "recalled": [hit_json(hit) for hit in answer.context]}
-    return told if answer.trouble is None else {**told, "message": answer.trouble}
+    given = {"said": line, "answer": answer.text, "recalled": [hit_json(hit) for hit in answer.context]}
+    return given if answer.trouble is None else {**given, "message": answer.trouble}
 
 
 def _model(named: str, memory: AgentMemory) -> ChatModel | None:
@@ -140,7 +143,7 @@ async def _greet(chat: Session) -> None:
     if screen.as_json:
         return
     newest = await talk.memory.semantic.page(1)
-    screen.say(_known(await talk.memory.stats()) + (f" The newest: {item_line(newest[0])}" if newest else ""))
+    screen.say(await _known(talk.memory) + (f" The newest: {item_line(newest[0])}" if newest else ""))
     if talk.model is None:
         screen.say("No model answers here: what memory recalls is shown as it was said. --model NAME asks one.")
     else:
@@ -148,18 +151,18 @@ async def _greet(chat: Session) -> None:
     screen.hint("/help lists the commands, /why says what was recalled and why, Ctrl-D leaves.")
 
 
-def _known(stats: Stats) -> str:
-    facts, talks = stats.items, stats.tiers["conversation"].sessions
-    if not facts and not talks:
+async def _known(memory: AgentMemory) -> str:
+    (count, facts), talks = await facts_now(memory), (await memory.stats()).tiers["conversation"].sessions
+    if not count and not talks:
         return "Hello. Nothing is remembered of you yet."
-    told = f"{facts} fact{'s' * (facts != 1)}"
-    return f"Welcome back. {told} and {talks} conversation{'s' * (talks != 1)} are remembered."
+    return f"Welcome back. {facts} and {told(talks, 'conversation')} are remembered."
 
 
-def _again(caller: Caller, session: str) -> str:
+def _again(caller: Caller, session: str, model: str | None) -> str:
     """The command that goes on with this session."""
     words = ["recollect", "chat", "--session", session]
     for option, value, default in (
+        ("--model", model or None, None),
         ("--store", caller.store, None),
         ("--user", caller.user, "default"),
         ("--agent", caller.agent, "default"),

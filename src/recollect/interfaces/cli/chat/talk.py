@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.agent.prompt import from_elsewhere, system_prompt
 from recollect.errors import ModelFailed
 from recollect.inference.chat import ChatMessage, ChatModel, Reply
 from recollect.memory import AgentMemory
-from recollect.values import Context, Hit
+from recollect.values import Context, Hit, LeftOut
 
 # What recalled lines may take of a model's attention: some thirty of them, and no more than a page.
 _BUDGET = 1500
@@ -24,7 +24,10 @@ question about them, say that you do not know."""
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a turn; without a model there is no text, and what was recalled is the answer."""
+    """What came of a turn; without a model there is no text, and what was recalled is the answer.
+
+    The context is what was used of it: what was not is among what was left out.
+    """
 
     text: str | None
     context: Context
@@ -40,12 +43,14 @@ class Talk:
         self.last: Context | None = None
 
     async def turn(self, said: str, on_recall: Callable[[Context], None], on_text: Callable[[str], None]) -> Answer:
-        """Recall, answer, keep. What was said is kept whatever becomes of the answer."""
-        context = await self.memory.recall(said, budget=_BUDGET)
-        self.last = context
+        """Recall, keep what was said, answer, keep the answer. A process that dies while it answers loses no line."""
+        found = await self.memory.recall(said, budget=_BUDGET)
+        self.last = context = self._used(found)
         on_recall(context)
+        # Before it is kept: what is shown of the conversation would have it twice.
+        shown = await self.memory.conversation.get_messages_for_llm() if self.model is not None else []
+        turn = (await self.memory.record_turn(said)).id
         if self.model is None:
-            await self.memory.record_turn(said)
             return Answer(None, context)
         heard: list[str] = []
 
@@ -54,33 +59,41 @@ class Talk:
             on_text(piece)
 
         try:
-            reply = await self._reply(self.model, said, context, hear)
+            reply = await self.model.reply(_messages(shown, said), system=self._system(found, shown), on_text=hear)
         except ModelFailed as error:
-            await self.memory.record_turn(said, _kept(heard))
+            await self._keep_answer(turn, _kept(heard))
             return Answer(None, context, str(error))
         except asyncio.CancelledError:
-            await self.memory.record_turn(said, _kept(heard))
+            await self._keep_answer(turn, _kept(heard))
             raise
         if not heard:  # a model that does not stream
             hear(reply.text)
-        await self.memory.record_turn(said, reply.text if reply.text.strip() else None)
-        return Answer(reply.text, context, _trouble(reply))
+        text = reply.text.strip()
+        await self._keep_answer(turn, text)
+        return Answer(text, context, _trouble(reply))
 
-    async def _reply(self, model: ChatModel, said: str, context: Context, hear: Callable[[str], None]) -> Reply:
-        shown = await self.memory.conversation.get_messages_for_llm()
+    async def _keep_answer(self, turn: str, text: str) -> None:
+        if text:
+            await self.memory.record_turn(assistant=text, id=turn)
+
+    def _system(self, found: Context, shown: list[dict[str, Any]]) -> str:
         summed_up = [str(one["content"]) for one in shown if one["role"] == "system"]
-        block, _ = from_elsewhere(context, self.memory.scope.session)
-        messages = [message for one in shown if (message := _message(one)) is not None]
-        return await model.reply(
-            [*messages, ChatMessage("user", said)], system=system_prompt(block, _MANNER, *summed_up), on_text=hear
-        )
+        return system_prompt(from_elsewhere(found, self.memory.scope.session)[0], _MANNER, *summed_up)
 
-    def used(self, context: Context) -> list[Hit]:
+    def _used(self, context: Context) -> Context:
         """What was recalled for the answer: a model sees this session anyway, and the question is no answer."""
+        kept: list[Hit]
         if self.model is not None:
-            return from_elsewhere(context, self.memory.scope.session)[1]
-        asked = " ".join(context.query.lower().split())
-        return [hit for hit in context if " ".join(hit.item.content.lower().split()) != asked]
+            kept, why = from_elsewhere(context, self.memory.scope.session)[1], "this session, which the model sees"
+        else:
+            asked = _folded(context.query)
+            kept, why = [hit for hit in context if _folded(hit.item.content) != asked], "the question itself"
+        others = [LeftOut(hit.item, why) for hit in context if hit not in kept]
+        return replace(context, hits=tuple(kept), left_out=(*others, *context.left_out))
+
+
+def _messages(shown: list[dict[str, Any]], said: str) -> list[ChatMessage]:
+    return [*(message for one in shown if (message := _message(one)) is not None), ChatMessage("user", said)]
 
 
 def _message(shown: dict[str, Any]) -> ChatMessage | None:
@@ -91,9 +104,14 @@ def _message(shown: dict[str, Any]) -> ChatMessage | None:
     return ChatMessage(shown["role"], content)
 
 
-def _kept(heard: list[str]) -> str | None:
+def _folded(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _kept(heard: list[str]) -> str:
+    """An answer as far as it came."""
     text = "".join(heard).strip()
-    return f"{text} …" if text else None
+    return f"{text} …" if text else ""
 
 
 def _trouble(reply: Reply) -> str | None:

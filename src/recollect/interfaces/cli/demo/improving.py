@@ -35,7 +35,7 @@ def show(stage: Stage, place: Place) -> None:
     rates = told["rates"]
     for (body, worked, tried), rate in zip(_WAYS, rates, strict=True):
         stage.line(stage.marks.adds, body)
-        bounds = f"{percent(rate['lower'])} to {percent(rate['upper'])} with 95 % confidence"
+        bounds = f"{percent(rate['lower'])} to {percent(rate['upper'])} with 95% confidence"
         stage.found(None, f"worked {worked} of {tried} times: {percent(rate['rate'])}, {bounds}")
     stage.keep(**told)
     counted = all(

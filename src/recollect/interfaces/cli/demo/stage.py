@@ -70,24 +70,24 @@ class Stage:
         number = f"{len(self.shown) + 1}"
         self.shown[title] = {}
         self.console.print()
-        self.console.print(_row(Text(number, "cyan"), Text(title, "bold"), indent=0))
-        self.console.print(Padding(Text(said, "dim"), (0, 0, 0, _INDENT), expand=False))
+        self._print(_row(Text(number, "cyan"), Text(title, "bold"), indent=0))
+        self._print(Padding(Text(said, "dim"), (0, 0, 0, _INDENT), expand=False))
 
     def keep(self, **told: Any) -> None:
         """For a program: what the scene showed, as data."""
         self.shown[self._scene].update(told)
 
     def line(self, mark: str, text: str, style: str = "") -> None:
-        self.console.print(_row(Text(mark, "cyan"), Text(text, style)))
+        self._print(_row(Text(mark, "cyan"), Text(text, style)))
 
     def found(self, relevance: float | None, text: str) -> None:
         score = Text(self.marks.finds if relevance is None else f"{self.marks.finds} {relevance:.2f}", "dim")
-        self.console.print(_row(score, Text(text), indent=_INDENT + 2))
+        self._print(_row(score, Text(text), indent=_INDENT + 2))
 
     def check(self, ok: bool, text: str) -> None:
         self.checks.append(Check(self._scene, text, ok))
         mark = Text(self.marks.yes, "green") if ok else Text(self.marks.no, "bold red")
-        self.console.print(_row(mark, Text(text, "" if ok else "red")))
+        self._print(_row(mark, Text(text, "" if ok else "red")))
 
     def note(self, text: str) -> None:
         self.console.print()
@@ -98,10 +98,17 @@ class Stage:
         self.timings.update(timings)
         self.console.print()
         self.console.print(Text("As measured just now", "bold"))
-        self.console.print(_table({name: _readable(seconds) for name, seconds in timings.items()}, right=True))
+        self._print(_table({name: _readable(seconds) for name, seconds in timings.items()}, right=True))
         self.console.print()
         self.console.print(Text("Where to go next", "bold"))
-        self.console.print(_table(next_steps, right=False))
+        self._print(_table(next_steps, right=False))
+
+    def _print(self, block: Padding) -> None:
+        """The block without the blanks that fill its lines up: they would be in every file it is piped to."""
+        for line in self.console.render_lines(block, pad=False):
+            text = Text.assemble(*((part.text, part.style or "") for part in line))
+            text.rstrip()
+            self.console.print(text, soft_wrap=True)
 
     def report(self) -> dict[str, Any]:
         """All of it for a program."""
@@ -114,7 +121,7 @@ class Stage:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.0f}%"  # in one word: a line never ends between the number and its sign
 
 
 def _row(mark: Text, text: Text, indent: int = _INDENT) -> Padding:
