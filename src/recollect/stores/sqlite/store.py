@@ -217,17 +217,19 @@ class SqliteStore:
         self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
     ) -> Lease:
         check_claim(task, owner, ttl)
-        now = self._clock()
+        # The time is asked for when the file is ours: another process may have claimed while we waited for it, and
+        # by our earlier time its lease would seem to come from the future, which counts as expired.
         lease = await self._writer.submit(
-            lambda connection: tasks.claim(connection, Claim(space, task, owner, ttl, plan_hash), now),
+            lambda connection: tasks.claim(connection, Claim(space, task, owner, ttl, plan_hash), self._clock()),
             durable=True,
         )
         return cast(Lease, lease)
 
     async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
         check_ttl(ttl)
-        now = self._clock()
-        renewed = await self._writer.submit(lambda connection: tasks.renew(connection, lease, ttl, now), durable=False)
+        renewed = await self._writer.submit(
+            lambda connection: tasks.renew(connection, lease, ttl, self._clock()), durable=False
+        )
         return cast(Lease, renewed)
 
     async def release(self, lease: Lease) -> None:
