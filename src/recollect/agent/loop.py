@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recollect.agent.calling import Threads
 from recollect.agent.compaction import Compaction, Room, compacted
 from recollect.agent.dialogue import (
     added,
@@ -34,6 +33,7 @@ from recollect.agent.turn_diary import TurnDiary
 from recollect.errors import ModelFailed, RecollectError
 from recollect.inference.chat import ChatMessage, ChatModel, Reply, cut_off, knows_may_call
 from recollect.inference.llm import LanguageModel
+from recollect.inference.threads import Threads
 from recollect.memory import AgentMemory
 
 # A model has its own patience; this is for one that never answers.
@@ -59,7 +59,7 @@ class Means:
     tool_timeout: float
     room: Room
     summariser: LanguageModel | None
-    threads: Threads = field(default_factory=Threads)
+    threads: Threads = field(default_factory=lambda: Threads("recollect-tool"))
 
 
 class Loop:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.agent.arguments import Unfit
-from recollect.agent.calling import Threads
 from recollect.agent.compaction import Room
 from recollect.agent.events import Telling
 from recollect.agent.journal import Journal
@@ -18,6 +17,7 @@ from recollect.agent.run import ToolUse
 from recollect.agent.tools import Outcome, Tool, text_of
 from recollect.errors import RecollectError, UnknownOutcome
 from recollect.inference.chat import Reply, ToolCall
+from recollect.inference.threads import Threads
 from recollect.recall.across import together
 from recollect.runtime.failpoints import reach
 from recollect.tiers.messages import cut

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 from recollect.agent.arguments import Unfit, fitted_all
-from recollect.agent.calling import Threads, called
+from recollect.agent.calling import called
 from recollect.agent.schema import IDEMPOTENCY_KEY, signature_of
 from recollect.errors import BadInput
 from recollect.inference.chat import ToolSpec
+from recollect.inference.threads import Threads
 from recollect.memory.tool_calls import result_text
 from recollect.tiers.facts import Fact
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
+import functools
 import inspect
 import math
 import re
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +15,7 @@ from typing import Any, Literal
 from recollect.clock import Clock, system_clock
 from recollect.errors import BadInput, BadSettings, ModelFailed, SpendLimitReached
 from recollect.inference.summarise import Count, Passage, summarise
+from recollect.inference.threads import Threads, as_failure
 from recollect.words.tokens import count_tokens
 
 Ask = Callable[[str], Any]
@@ -24,7 +23,7 @@ Ask = Callable[[str], Any]
 # Three failures in a row are no accident. Asking on would cost every caller the whole timeout, and perhaps money.
 _PATIENCE = 3
 _REST = timedelta(seconds=60)
-# A thread cannot be ended from outside: calls that hang are left behind, but not without number.
+# Calls that hang are left behind, but not without number.
 _MOST_LEFT_BEHIND = 4
 # Texts longer than this are summarised in a thread: the loop must not wait for arithmetic.
 _QUICK = 20_000
@@ -69,7 +68,7 @@ class LanguageModel:
         self._release = release
         self._failures = 0
         self._rests_until: datetime | None = None
-        self._left_behind: list[threading.Thread] = []
+        self._threads = Threads(f"recollect-llm-{self.name}")
 
     async def ask(self, prompt: str) -> str:
         """Its answer, or `ModelFailed`. The message never holds the prompt or the answer; the cause may."""
@@ -107,8 +106,7 @@ class LanguageModel:
                 f"the language model {self.name!r} failed {_PATIENCE} times in a row and is not asked "
                 f"before {self._rests_until:%H:%M:%S} UTC"
             )
-        self._left_behind = [thread for thread in self._left_behind if thread.is_alive()]
-        if len(self._left_behind) >= _MOST_LEFT_BEHIND:
+        if self._threads.hanging >= _MOST_LEFT_BEHIND:
             raise ModelFailed(
                 f"the language model {self.name!r} still hangs in {_MOST_LEFT_BEHIND} calls; "
                 "it is not asked before one of them ends"
@@ -125,41 +123,8 @@ class LanguageModel:
         function = self._function
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
             return await _awaited(function(prompt))
-        answer = await self._in_thread(prompt)
+        answer = await self._threads.run(functools.partial(function, prompt))
         return await _awaited(answer) if isinstance(answer, Awaitable) else answer
-
-    async def _in_thread(self, prompt: str) -> Any:
-        """In a daemon thread of its own: one that hangs holds up neither the next call nor the end of the process."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
-        context = contextvars.copy_context()
-
-        def settle(answer: Any, error: Exception | None) -> None:
-            if done.done():
-                if inspect.iscoroutine(answer):
-                    answer.close()  # nobody waits for it any more
-            elif error is not None:
-                done.set_exception(error)
-            else:
-                done.set_result(answer)
-
-        def run() -> None:
-            answer: Any = None
-            failure: Exception | None = None
-            try:
-                answer = context.run(self._function, prompt)
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-                failure = _as_failure(error)
-            with contextlib.suppress(RuntimeError):  # the loop was closed while the model was still thinking
-                loop.call_soon_threadsafe(settle, answer, failure)
-
-        thread = threading.Thread(target=run, name=f"recollect-llm-{self.name}", daemon=True)
-        thread.start()
-        try:
-            return await done
-        except asyncio.CancelledError:
-            self._left_behind.append(thread)
-            raise
 
 
 def language_model(given: LanguageModel | Ask | None, *, timeout: float, clock: Clock) -> LanguageModel | None:
@@ -218,16 +183,7 @@ async def _awaited(answer: Awaitable[Any]) -> Any:
     except asyncio.CancelledError as error:
         if task and task.cancelling() > before:
             raise
-        raise _as_failure(error) from error
-
-
-def _as_failure(error: BaseException) -> Exception:
-    """What can be handed to whoever waits: no StopIteration, and nothing that would end their task or the loop."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    failure = RuntimeError(type(error).__name__)
-    failure.__cause__ = error
-    return failure
+        raise as_failure(error) from error
 
 
 def _is_whole(text: str) -> bool:

@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from recollect.agent.calling import Threads, called
+from recollect.agent.calling import called
 from recollect.errors import TaskError
+from recollect.inference.threads import Threads
 
 
 class Odd(BaseException):
@@ -25,12 +26,12 @@ async def test_whatever_a_function_raises_is_told_at_once(raised: BaseException)
 
     async with asyncio.timeout(5):
         with pytest.raises(RuntimeError, match=f"{type(raised).__name__}: boom"):
-            await called(breaks, {}, Threads())
+            await called(breaks, {}, Threads("recollect-tool"))
 
 
 async def test_threads_are_left_behind_but_not_without_number():
     # Mutant: as many as there are calls. Mutant: those that have ended count on.
-    threads, released, begun = Threads(), threading.Event(), 0
+    threads, released, begun = Threads("recollect-tool"), threading.Event(), 0
 
     def hangs() -> str:
         nonlocal begun
@@ -57,4 +58,4 @@ async def test_what_runs_on_the_loop_needs_no_thread():
     async def here(word: str) -> str:
         return word + threading.current_thread().name
 
-    assert await called(here, {"word": "in "}, Threads()) == f"in {threading.current_thread().name}"
+    assert await called(here, {"word": "in "}, Threads("recollect-tool")) == f"in {threading.current_thread().name}"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from recollect.agent.arguments import Unfit
-from recollect.agent.calling import Threads
 from recollect.agent.tools import text_of, tool_of
+from recollect.inference.threads import Threads
 
 Q = {"q": {"type": "string"}}
 
@@ -89,7 +89,7 @@ async def test_what_may_be_long_is_made_a_text_in_a_thread(monkeypatch: pytest.M
 
     tool = tool_of(give)
     for at in range(len(short) + len(long)):
-        assert (await tool.call({"at": at}, "key", Threads())).text
+        assert (await tool.call({"at": at}, "key", Threads("tool"))).text
     assert seen == ["loop"] * len(short) + ["thread"] * len(long)
 
 
