@@ -217,6 +217,7 @@ CALLS: dict[str, tuple[Call, Bad]] = {
 # What takes nothing that could be wrong, or what another method of the table hands on as it is.
 ELSEWHERE = {
     *("conversation.get_messages_for_llm", "conversation.settle", "conversation.summary", "conversation.clear"),
+    "conversation.trust",
     *("conversation.export", "conversation.drafted", "episodic.sessions", "episodic.drafted", "episodic.matching"),
     *("episodic.space", "procedural.all", "procedural.keys", "semantic.consolidate"),
     *("working.clear", "working.get_context_block", "working.get_context_string", "working.pop_subgoal"),
