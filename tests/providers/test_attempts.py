@@ -159,7 +159,7 @@ class TestWarnings:
     def model(self) -> str:
         from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
-        return next(iter(DEPRECATED_MODELS))
+        return str(next(iter(DEPRECATED_MODELS)))
 
     async def test_they_pass(self, connect: Connect, wire: Wire, model: str):
         wire.script(Say("Still here."))
