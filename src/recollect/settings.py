@@ -101,7 +101,9 @@ class Settings:
     cache_mib: int = _option(256, "memory for vectors of the scopes used last; more scopes stay fast, never required")
     readers: int = _option(4, "threads that answer questions on the SQLite file at the same time")
     min_relevance: float = _option(0.6, "hits below this are not worth showing; 0 shows everything")
-    candidates: int = _option(50, "how many items each kind of evidence may propose before they are ranked")
+    candidates: int = _option(
+        50, "items that each kind of evidence may propose before they are ranked; half among facts"
+    )
     max_content: int = _option(1_000_000, "characters in one item; longer texts are refused, not cut")
     max_state: int = _option(10_000_000, "bytes in one checkpoint of a task; larger states are refused")
     half_life_days: float = _option(180.0, "days in which an unused fact loses half its importance; less for news")
