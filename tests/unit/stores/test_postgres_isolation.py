@@ -60,15 +60,15 @@ async def test_a_partition_is_not_read_past_its_table(store: PostgresStore, isol
 async def test_nothing_stays_with_a_connection(store: PostgresStore):
     """So that a pooler may give each transaction another one."""
     await store.get(SPACE, "a")
-    async with store._server._pool.connection() as connection:
-        left = await (
-            await connection.execute(
-                """
-                select coalesce(current_setting('recollect.tenant', true), ''),
-                    coalesce(current_setting('recollect.everyone', true), ''),
-                    (select count(*) from pg_prepared_statements),
-                    (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
-                """
-            )
-        ).fetchone()
+    [connection] = store._server._connections._idle
+    left = await (
+        await connection.execute(
+            """
+            select coalesce(current_setting('recollect.tenant', true), ''),
+                coalesce(current_setting('recollect.everyone', true), ''),
+                (select count(*) from pg_prepared_statements),
+                (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
+            """
+        )
+    ).fetchone()
     assert left == ("", "", 0, 0)

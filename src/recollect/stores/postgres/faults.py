@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 from psycopg import errors
-from psycopg_pool import PoolClosed, PoolTimeout
 
-from recollect.errors import BadInput, BadSettings, RecollectError, StoreClosed, StoreFull, StoreUnavailable
+from recollect.errors import BadInput, BadSettings, RecollectError, StoreFull, StoreUnavailable
 
 CLOSED = "this store was closed; open it again to use it"
 
@@ -20,12 +18,6 @@ def translated(place: str) -> Iterator[None]:
     """Driver errors become ours, with their cause; `place` names the server without any password."""
     try:
         yield
-    except PoolClosed as error:
-        raise StoreClosed(CLOSED) from error
-    except PoolTimeout as error:
-        raise StoreUnavailable(
-            f"{place} gave no connection in time; is it running, and are too many at work?"
-        ) from error
     except psycopg.Error as error:
         raise ours(error, place) from error
     except TimeoutError as error:
@@ -59,15 +51,11 @@ def ours(error: psycopg.Error, place: str) -> RecollectError:
             return StoreUnavailable(f"{place} could not do it: {_said(error)}")
 
 
-def not_opened(error: Exception, place: str, user: str) -> RecollectError:
+def not_opened(error: psycopg.Error, place: str, user: str) -> RecollectError:
     """Why a first connection failed: only the server's words tell, since it sends no code before one is made."""
     said = _said(error)
     if isinstance(error, psycopg.ProgrammingError):
         return BadSettings(f"{place} is no address of a PostgreSQL server: {said}")
-    if isinstance(error, asyncio.TimeoutError):
-        return StoreUnavailable(
-            f"{place} did not answer; check the host and port, and that nothing in between stops it"
-        )
     if "password" in said:
         return StoreUnavailable(
             f"{place} refused the password of {user!r}; put the right one into the URL or ~/.pgpass"
@@ -76,6 +64,8 @@ def not_opened(error: Exception, place: str, user: str) -> RecollectError:
         return StoreUnavailable(f"{place} has no such database; create it: createdb {place.rsplit('/')[-1]}")
     if "does not exist" in said or "no pg_hba.conf entry" in said:
         return StoreUnavailable(f"{place} does not know the user {user!r} from here: {said}")
+    if "timeout expired" in said:
+        said = "it did not answer"
     return StoreUnavailable(f"{place} cannot be reached: {said}; check the host and port, and that it is running")
 
 

@@ -1,4 +1,4 @@
-"""One PostgreSQL server: its pool of connections, and the transactions that all work is done in."""
+"""One PostgreSQL server, and the transactions on it that all work is done in."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from datetime import datetime
 from typing import Any
 
 import psycopg
-from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection, sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg_pool import AsyncConnectionPool
 
 from recollect.clock import Clock, from_micros
-from recollect.errors import StoreClosed, StoreUnavailable, Unsupported
-from recollect.stores.postgres.faults import CLOSED, not_opened, translated
+from recollect.errors import StoreUnavailable, Unsupported
+from recollect.stores.postgres.connections import Connections
+from recollect.stores.postgres.faults import translated
 from recollect.stores.postgres.migrations import migrate
 from recollect.stores.postgres.text import kept
 
 _OLDEST_SERVER = 140000
 _OLDEST_VECTOR = (0, 7)
-_CONNECT_SECONDS = 10
-_POOL_SECONDS = 30.0
 _PATIENCE_SECONDS = 120.0
 
 _ABOUT = """
@@ -73,44 +69,25 @@ class Work:
 
 
 class Server:
-    """Connections to one database. Works through a pooler that gives out connections by the transaction."""
+    """A database that can keep our promises. Works through a pooler that gives out connections by the transaction."""
 
-    def __init__(self, place: str, pool: AsyncConnectionPool[AsyncConnection[Any]], clock: Clock | None) -> None:
-        self.place = place
-        self._pool = pool
+    def __init__(self, connections: Connections, clock: Clock | None, *, weak_commits: bool) -> None:
+        self._connections = connections
         self._clock = clock
-        self._closed = False
-        self._weak_commits = False
+        self._weak_commits = weak_commits
 
     @classmethod
     async def open(cls, url: str, *, connections: int, clock: Clock | None) -> Server:
-        place, user = _named(url)
-        try:
-            first = await AsyncConnection.connect(_address(url), autocommit=True, prepare_threshold=None)
-        except (psycopg.Error, TimeoutError) as error:
-            raise not_opened(error, place, user) from error
-        with translated(place):
+        some = Connections(url, connections)
+        first = await some.made()
+        with translated(some.place):
             async with first:
-                weak = await _check(first, place)
-                await migrate(first, place)
-            pool = AsyncConnectionPool(
-                _address(url),
-                min_size=1,
-                max_size=connections,
-                timeout=_POOL_SECONDS,
-                # Statements that the server remembers would be remembered by another connection behind a pooler.
-                kwargs={"autocommit": True, "prepare_threshold": None},
-                configure=register_vector_async,
-                open=False,
-            )
-            await pool.open(wait=True, timeout=_POOL_SECONDS)
-        server = cls(place, pool, clock)
-        server._weak_commits = weak
-        return server
+                weak = await _check(first, some.place)
+                await migrate(first, some.place)
+        return cls(some, clock, weak_commits=weak)
 
     async def close(self) -> None:
-        self._closed = True
-        await self._pool.close()
+        await self._connections.close()
 
     @asynccontextmanager
     async def reading(self, tenant: str | None) -> AsyncIterator[Work]:
@@ -133,72 +110,56 @@ class Server:
 
     @asynccontextmanager
     async def _working(self, begin: str, tenant: str | None, locks: Iterable[str]) -> AsyncIterator[Work]:
-        if self._closed:
-            raise StoreClosed(CLOSED)
         setting = (
             sql.SQL("set local recollect.everyone = 'on'")
             if tenant is None
             else sql.SQL("set local recollect.tenant = {}").format(kept(tenant))
         )
         start = sql.SQL("; ").join([sql.SQL(begin), setting, *map(sql.SQL, locks), sql.SQL(_NOW)])
-        with translated(self.place):
+        with translated(self._connections.place):
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 connection, server_now = await self._begun(start)
                 try:
                     yield Work(connection, self._clock() if self._clock else from_micros(server_now), tenant)
                     await connection.execute("commit")
                 except BaseException:
-                    if not connection.closed:
-                        await _undone(connection)
+                    await _undone(connection)
                     raise
                 finally:
-                    await self._pool.putconn(connection)
+                    await self._connections.give_back(connection)
 
     async def _begun(self, start: sql.Composed) -> tuple[AsyncConnection[Any], int]:
         """A connection on which the transaction has begun.
 
-        One that died while it lay in the pool is found out here, before anything was done, so another can be tried.
+        One that died while it lay idle is found out here, before anything was done, so another can be tried.
         """
-        tries = self._pool.max_size + 1
-        while True:
-            connection = await self._pool.getconn()
-            try:
-                cursor = await connection.execute(start)
-                while cursor.nextset():
-                    pass
-                [now] = await cursor.fetchone() or (0,)
-            except BaseException as error:
-                died = connection.closed
-                if not died:
-                    await _undone(connection)
-                await self._pool.putconn(connection)
-                tries -= 1
-                if not (died and tries and isinstance(error, psycopg.OperationalError)):
-                    raise
-            else:
-                return connection, int(now)
+        try:
+            return await self._tried(start)
+        except psycopg.OperationalError:
+            await self._connections.forget()
+            return await self._tried(start)
+
+    async def _tried(self, start: sql.Composed) -> tuple[AsyncConnection[Any], int]:
+        connection = await self._connections.take()
+        try:
+            cursor = await connection.execute(start)
+            while cursor.nextset():
+                pass
+            [now] = await cursor.fetchone() or (0,)
+        except BaseException:
+            await _undone(connection)
+            await self._connections.give_back(connection)
+            raise
+        return connection, int(now)
 
 
 async def _undone(connection: AsyncConnection[Any]) -> None:
     """Back to before the transaction; a connection on which even that fails is not used again."""
     try:
-        await connection.rollback()
+        if not connection.closed:
+            await connection.rollback()
     except psycopg.Error:
         await connection.close()
-
-
-def _address(url: str) -> str:
-    return make_conninfo(url, connect_timeout=conninfo_to_dict(url).get("connect_timeout") or _CONNECT_SECONDS)
-
-
-def _named(url: str) -> tuple[str, str]:
-    """The server and database as they may be shown to anybody, and the user."""
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise not_opened(error, "this URL", "") from error
-    host, port = parts.get("host") or "localhost", parts.get("port") or "5432"
-    return f"postgresql://{host}:{port}/{parts.get('dbname') or ''}", str(parts.get("user") or "")
 
 
 async def _check(connection: AsyncConnection[Any], place: str) -> bool:
