@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from recollect.clock import to_micros
+from recollect.stores.postgres.rows import SPACE
 from recollect.stores.postgres.server import Values
 from recollect.stores.postgres.text import handle, handles, kept
 from recollect.stores.where import Condition, Scalar, Where
@@ -27,6 +28,18 @@ _COLUMNS = {
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
+_BOUNDED = f"""
+    {{row}}.place not in (
+        select r.place
+        from recollect.records r
+        where r.tenant = %(tenant)s and r.space = {SPACE}
+            and (r.valid_from is not null or r.valid_to is not null or r.expires_at is not null)
+            and not ({{live}})
+    )
+"""  # noqa: S608 - constant clauses
+_ITEM = "join recollect.records r on r.tenant = %(tenant)s and r.space = {row}.space and r.place = {row}.place"
+
+
 class Filter:
     """The condition that an item of the space has to meet, and its parameters."""
 
@@ -34,6 +47,18 @@ class Filter:
         self.values: Values = {}
         parts = [*self._of_item(where), *(self._clause(condition) for condition in where.conditions)]
         self.sql = " and ".join(f"({part})" for part in parts) if parts else "true"
+        self._only_live = where.live_at is not None and not where.is_narrow and where.known_at is None
+
+    def about(self, row: str) -> tuple[str, str]:
+        """A join and a condition that keep a vector or a word to the items that are meant.
+
+        Most questions ask for what is true now, and most items always are: then only the few with bounds need a look.
+        """
+        if self.sql == "true":
+            return "", self.sql
+        if self._only_live:
+            return "", _BOUNDED.format(row=row, live=self.sql)
+        return _ITEM.format(row=row), self.sql
 
     def _of_item(self, where: Where) -> list[str]:
         parts = []

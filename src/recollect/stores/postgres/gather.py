@@ -80,10 +80,10 @@ async def _evidence(work: Work, ask: Ask) -> Evidence:
     }
     briefs = {place: briefs[place] for place in kept}
     briefs |= await _neighbours(work, ask, briefs)
-    lacking = [place for place in briefs if place not in cosines]
     if ask.vector is not None:
+        lacking = [place for place in briefs if place not in cosines]
         cosines |= await search.exact(work, space, ask.vector, lacking, known)
-    parts = await search.parts(work, space, words, briefs)
+    parts |= await search.parts(work, space, words, {place: briefs[place] for place in briefs if place not in parts})
     return laid_out(
         briefs.values(),
         {brief.id: cosines[place] for place, brief in briefs.items() if place in cosines},

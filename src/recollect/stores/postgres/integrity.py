@@ -23,9 +23,13 @@ _STRAY_VECTORS = """
 """
 _MISCOUNTED_WORDS = """
     select count(*)
-    from (select tenant, space, place, sum(count) as words from recollect.postings group by tenant, space, place) p
+    from (
+        select tenant, space, place, sum(count) as words, min(length) as shortest, max(length) as longest
+        from recollect.postings
+        group by tenant, space, place
+    ) p
     full join recollect.records r on r.tenant = p.tenant and r.space = p.space and r.place = p.place
-    where coalesce(p.words, 0) <> coalesce(r.length, -1)
+    where coalesce(p.words, 0) <> coalesce(r.length, -1) or p.shortest <> r.length or p.longest <> r.length
 """
 _CHECKPOINTS = "select task, version, state, sha256 from recollect.checkpoints"
 

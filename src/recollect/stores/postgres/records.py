@@ -76,9 +76,10 @@ _UNWORD = """
 """
 
 _WORD = """
-    insert into recollect.postings (tenant, space, term, place, count)
-    select %(tenant)s, %(space)s, word.term, word.place, word.count
-    from unnest(%(terms)s::text[], %(places)s::bigint[], %(counts)s::int[]) as word (term, place, count)
+    insert into recollect.postings (tenant, space, term, place, count, length)
+    select %(tenant)s, %(space)s, word.term, word.place, word.count, word.length
+    from unnest(%(terms)s::text[], %(places)s::bigint[], %(counts)s::int[], %(lengths)s::int[])
+        as word (term, place, count, length)
 """
 
 _UNPLACE = """
@@ -247,11 +248,14 @@ class Shelf:
         if stale:
             plan.add(self.space.tenant, _UNWORD, {**self._named, "places": stale})
         counted = [
-            (handle(term), draft.place, count) for draft in reworded for term, count in Counter(draft.terms).items()
+            (handle(term), draft.place, count, len(draft.terms))
+            for draft in reworded
+            for term, count in Counter(draft.terms).items()
         ]
         if counted:
-            terms, places, counts = (list(column) for column in zip(*counted, strict=True))
-            plan.add(self.space.tenant, _WORD, {**self._named, "terms": terms, "places": places, "counts": counts})
+            names = ("terms", "places", "counts", "lengths")
+            columns = dict(zip(names, map(list, zip(*counted, strict=True)), strict=True))
+            plan.add(self.space.tenant, _WORD, self._named | columns)
 
     def _plan_vectors(self, plan: Plan, models: Models) -> None:
         tenant, named = self.space.tenant, self._named

@@ -24,8 +24,6 @@ from recollect.stores.postgres.text import handle, sayable
 from recollect.stores.where import Where
 from recollect.values import Space
 
-_OF_ITEM = "join recollect.records r on r.tenant = %(tenant)s and r.space = {0}.space and r.place = {0}.place"
-
 _NEAR = f"""
     with scored as materialized (
         select v.place, max(-(v.data <#> %(query)s)) as score
@@ -66,11 +64,11 @@ _MATCHING = f"""
     with scored as materialized (
         select p.place, sum(
             asked.weight * p.count * {K1 + 1.0}::float8
-            / (p.count + {K1}::float8 * ({1.0 - B}::float8 + {B}::float8 * r.length / %(mean)s::float8))
+            / (p.count + {K1}::float8 * ({1.0 - B}::float8 + {B}::float8 * p.length / %(mean)s::float8))
         ) as score
         from unnest(%(terms)s::text[], %(weights)s::float8[]) as asked (term, weight)
         join recollect.postings p on p.term = asked.term
-        {_OF_ITEM.format("p")}
+        {{join}}
         where p.tenant = %(tenant)s and p.space = {SPACE} and {{filter}}
         group by p.place
     )
@@ -124,8 +122,8 @@ async def near(work: Work, where: Where, query: Vector, limit: int, known: model
             f"a vector has {len(query)} dimensions where {known.active.dim} are stored; is it the right embedder?"
         )
     filter = Filter(where)
-    narrowed = filter.sql != "true"
-    sql = _NEAR.format(join=_OF_ITEM.format("v") if narrowed else "", filter=filter.sql)
+    join, meant = filter.about("v")
+    sql = _NEAR.format(join=join, filter=meant)
     # What halving the question's precision, and summing in single precision, can move a cosine by; for two of them.
     slack = 2.0 * (2.0**-11 + len(query) * 2.0**-24) + 1e-5
     values |= {**filter.values, "query": HalfVector(query.astype(np.float16)), "limit": limit, "slack": slack}
@@ -175,7 +173,8 @@ async def matched(work: Work, where: Where, words: Words, limit: int) -> list[in
         "mean": words.corpus.mean_length or 1.0,
         "limit": limit,
     }
-    return [row[0] for row in await work.rows(_MATCHING.format(filter=filter.sql), values)]
+    join, meant = filter.about("p")
+    return [row[0] for row in await work.rows(_MATCHING.format(join=join, filter=meant), values)]
 
 
 async def parts(work: Work, space: Space, words: Words, briefs: Mapping[int, Brief]) -> dict[int, tuple[float, ...]]:
@@ -184,16 +183,17 @@ async def parts(work: Work, space: Space, words: Words, briefs: Mapping[int, Bri
     if not asked or not briefs:
         return {}
     rows = await work.rows(_COUNTS, {**named(space), "places": list(briefs), "terms": list(asked)})
-    at_term: dict[str, list[int]] = {name: [] for name in asked}
-    for at, term in enumerate(words.terms):
-        if sayable(term):
-            at_term[handle(term)].append(at)
-    found: dict[int, list[float]] = {}
+    of_term: dict[str, list[tuple[int, int]]] = {}
     for place, term, count in rows:
-        said = found.setdefault(place, [0.0] * len(words.terms))
-        for at in at_term[term]:
-            length = np.array([briefs[place].length], np.float64)
-            said[at] = float(contribution(words.corpus, np.array([count], np.float64), length, words.weights[at])[0])
+        of_term.setdefault(term, []).append((place, count))
+    found = {row[0]: [0.0] * len(words.terms) for row in rows}
+    for at, term in enumerate(words.terms):
+        held = of_term.get(handle(term), []) if sayable(term) else []
+        counts = np.array([count for _, count in held], np.float64)
+        lengths = np.array([briefs[place].length for place, _ in held], np.float64)
+        said = contribution(words.corpus, counts, lengths, words.weights[at]).tolist()
+        for (place, _), part in zip(held, said, strict=True):
+            found[place][at] = part
     return {place: tuple(said) for place, said in found.items()}
 
 

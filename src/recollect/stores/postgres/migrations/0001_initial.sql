@@ -68,6 +68,8 @@ create table recollect.records (
 create index on recollect.records (space, created_at);
 create index on recollect.records (space, key_handle) where key_handle is not null;
 create index on recollect.records (space, session_handle, position) where session_handle is not null;
+create index on recollect.records (space, place)
+    where valid_from is not null or valid_to is not null or expires_at is not null;
 
 -- The metadata paths that a space has ever carried: what may be filtered by.
 create table recollect.paths (
@@ -90,13 +92,14 @@ create table recollect.vectors (
     primary key (tenant, space, generation, place, part)
 ) partition by hash (tenant);
 
--- Which items hold a word, and how often: what BM25 counts, within one space alone.
+-- Which items hold a word, how often, and of how many words: what BM25 counts, within one space alone.
 create table recollect.postings (
     tenant text collate "C" not null,
     space  bigint not null,
     term   text collate "C" not null,
     place  bigint not null,
     count  integer not null,
+    length integer not null,
     primary key (tenant, space, term, place)
 ) partition by hash (tenant);
 
