@@ -93,17 +93,14 @@ class Server:
 
     def crash(self) -> None:
         """What `pg_ctl stop -m immediate` does: every process leaves at once, and nothing is written any more."""
-        self._stop(signal.SIGQUIT)
-
-    def close(self) -> None:
-        self._stop(signal.SIGINT)
-        shutil.rmtree(self._home, ignore_errors=True)
-
-    def _stop(self, how: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(how)
+            self._process.send_signal(signal.SIGQUIT)
             self._process.wait(_PATIENCE_SECONDS)
             self._process = None
+
+    def close(self) -> None:
+        self.crash()  # in order would take longer, and nothing of it is kept
+        shutil.rmtree(self._home, ignore_errors=True)
 
     @contextmanager
     def _admin(self, database: str = "postgres") -> Iterator[psycopg.Connection]:
