@@ -6,17 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import numpy as np
 import psycopg
 import pytest
 
 from recollect.clock import system_clock
 from recollect.errors import LeaseHeld
 from recollect.stores.evidence import Ask, Evidence, Lookup
-from recollect.stores.ops import Delete, Touch
+from recollect.stores.in_memory import InMemoryStore
+from recollect.stores.ops import Delete, Put, Touch
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.postgres.locks import task_lock
+from recollect.stores.where import Where
 from recollect.testing import ManualClock
-from recollect.testing.samples import EVERYTHING, MINUTE, SECOND, SPACE, START, TASKS, put
+from recollect.testing.samples import EVERYTHING, MINUTE, MODEL, SECOND, SPACE, START, TASKS, ids, item, put
 from recollect.values import Scope
 from tests.servers.postgres import Server
 
@@ -76,6 +79,30 @@ async def test_a_judge_sees_accesses_that_are_not_written_yet(store: PostgresSto
     ask = Ask(EVERYTHING, None, ("pear",), 10, 0)
     seen = await store.gather(ask, lambda found, lookup: lookup.items(["b"])["b"])
     assert (seen.access_count, seen.last_accessed) == (1, START)
+
+
+async def test_of_many_who_claim_where_others_worked_before_one_gets_the_lease(store: PostgresStore):
+    # The space is known and the connections are made, so that nobody waits for anything but the others.
+    await asyncio.gather(*(store.claim(TASKS, f"earlier{n}", "w", MINUTE) for n in range(20)))
+    claims = (store.claim(TASKS, "wanted", f"w{n}", MINUTE) for n in range(20))
+    outcomes = await asyncio.gather(*claims, return_exceptions=True)
+    assert sum(isinstance(one, LeaseHeld) for one in outcomes) == 19
+
+
+async def test_neighbours_closer_than_half_precision_can_tell_are_told_apart(store: PostgresStore):
+    chance, reference = np.random.default_rng(3), InMemoryStore()
+    middle = chance.normal(size=MODEL.dim)
+    rows = (middle + 0.02 * chance.normal(size=(600, MODEL.dim))).astype(np.float32)
+    crowd = Scope(tenant="crowd")
+    writes = [
+        Put(item=item(f"i{n}", scope=crowd), vectors=row[None], model=MODEL, expect=0) for n, row in enumerate(rows)
+    ]
+    await store.write(*writes)
+    await reference.write(*writes)
+    where = Where(crowd.space("semantic"))
+    for query in (middle + 0.3 * chance.normal(size=(100, MODEL.dim))).astype(np.float32):
+        found, expected = [await one.nearest(where, query, limit=20) for one in (store, reference)]
+        assert ids(found) == ids(expected)
 
 
 async def test_two_batches_that_touch_the_same_spaces_crosswise_do_not_wait_for_each_other(store: PostgresStore):
