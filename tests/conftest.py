@@ -1,10 +1,16 @@
-"""Settings that every test shares: how hard hypothesis tries, and that a rerun in CI tries the same."""
+"""What every test shares: how hard hypothesis tries, that a rerun in CI tries the same, and the servers."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.servers.postgres import Server
 
 # Shared machines pause for longer than hypothesis expects; a slow example is not a wrong one.
 settings.register_profile(
@@ -15,3 +21,13 @@ settings.register_profile(
     "soak", settings.get_profile("recollect"), max_examples=2000, derandomize=False, print_blob=True
 )
 settings.load_profile("ci" if os.environ.get("CI") else "recollect")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A server for this process's tests; where there is none they fail."""
+    from tests.servers.postgres import Server
+
+    server = Server()
+    yield server
+    server.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,12 +18,14 @@ from recollect.errors import RecollectError
 from recollect.stores.evidence import Ask, Found
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.ops import Append, Clear, Delete, DropTask, Entry, Journal, Model, Put, Save, SetStatus, Touch
+from recollect.stores.postgres import PostgresStore
 from recollect.stores.sqlite import SqliteStore
 from recollect.stores.tails import Reach
 from recollect.stores.where import Where, parse_where
 from recollect.testing import ManualClock
 from recollect.testing.samples import SECOND, START
 from recollect.values import MemoryItem, Scope, Turn
+from tests.servers.postgres import Server
 
 MODEL = Model("m", 3, "f")
 NAMES = ["a", "b", "c", "\x00", "é", "b "]
@@ -208,27 +210,68 @@ scripts = st.builds(lambda first, rest: [first, *rest], beginnings, st.lists(lin
 tenants = itertools.count()
 
 
+class Shared:
+    """One store for all examples, and the loop it lives in: opening one each would cost more than what is asked."""
+
+    def __init__(self, opened: Callable[[ManualClock], Awaitable[SqliteStore | PostgresStore]]) -> None:
+        self.clock = ManualClock(START)
+        self._runner = asyncio.Runner()
+        self._store = self._runner.run(_awaited(opened(self.clock)))
+
+    def play(self, script: list[Any]) -> None:
+        self.clock.now = START
+        # Every example has a tenant of its own; fences and sequences then begin anew as well.
+        tenant = f"tenant{next(tenants)}"
+        reference = InMemoryStore(clock=self.clock)
+        self._runner.run(_play(self._store, reference, self.clock, tenant, script))
+
+    def close(self) -> None:
+        self._runner.run(self._store.close())
+        self._runner.close()
+
+
+async def _awaited(opening: Awaitable[SqliteStore | PostgresStore]) -> SqliteStore | PostgresStore:
+    return await opening
+
+
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SqliteStore, ManualClock]]:
-    """One file for all examples: opening one each would cost more than what is asked of it."""
-    clock = ManualClock(START)
-    store = SqliteStore.open(tmp_path_factory.mktemp("congruence") / "store.db", readers=1, clock=clock)
-    yield store, clock
-    asyncio.run(store.close())
+def shared_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    path = tmp_path_factory.mktemp("congruence") / "store.db"
+
+    async def opened(clock: ManualClock) -> SqliteStore:
+        return SqliteStore.open(path, readers=1, clock=clock)
+
+    shared = Shared(opened)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="module")
+def shared_server(postgres: Server) -> Iterator[Shared]:
+    url = postgres.create("congruence")
+    shared = Shared(lambda clock: PostgresStore.open(url, connections=2, clock=clock))
+    yield shared
+    shared.close()
 
 
 @settings(max_examples=max(200, settings().max_examples))
 @given(script=scripts)
-def test_sqlite_answers_as_the_reference(shared: tuple[SqliteStore, ManualClock], script: list[Any]) -> None:
-    sqlite, clock = shared
-    clock.now = START
-    # Every example has a tenant of its own; fences and sequences then begin anew as well.
-    tenant = f"tenant{next(tenants)}"
-    asyncio.run(_play(sqlite, InMemoryStore(clock=clock), clock, tenant, script))
+def test_sqlite_answers_as_the_reference(shared_file: Shared, script: list[Any]) -> None:
+    shared_file.play(script)
+
+
+@settings(max_examples=max(200, settings().max_examples))
+@given(script=scripts)
+def test_postgres_answers_as_the_reference(shared_server: Shared, script: list[Any]) -> None:
+    shared_server.play(script)
 
 
 async def _play(
-    sqlite: SqliteStore, reference: InMemoryStore, clock: ManualClock, tenant: str, script: list[Any]
+    store: SqliteStore | PostgresStore,
+    reference: InMemoryStore,
+    clock: ManualClock,
+    tenant: str,
+    script: list[Any],
 ) -> None:
     for line in script:
         match line:
@@ -236,20 +279,20 @@ async def _play(
                 clock.forward(timedelta(seconds=moved))
             case ("write", writes):
                 mine = [_of(tenant, write) for write in writes]
-                assert await _outcome(sqlite.write(*mine)) == await _outcome(reference.write(*mine)), mine
+                assert await _outcome(store.write(*mine)) == await _outcome(reference.write(*mine)), mine
             case (method, *rest):
                 asked = [_of(tenant, one) for one in rest]
-                answers = [await _outcome(_ask(store, method, asked)) for store in (sqlite, reference)]
+                answers = [await _outcome(_ask(one, method, asked)) for one in (store, reference)]
                 _compare(answers[0], answers[1], line)
     for scope in SCOPES:
         space = replace(scope.space("semantic"), tenant=tenant)
-        assert await sqlite.get(space, *NAMES) == await reference.get(space, *NAMES)
-        assert await sqlite.paths(space) == await reference.paths(space)
-        assert await sqlite.speakers(space) == await reference.speakers(space)
-    assert await sqlite.spaces(tenant) == await reference.spaces(tenant)
+        assert await store.get(space, *NAMES) == await reference.get(space, *NAMES)
+        assert await store.paths(space) == await reference.paths(space)
+        assert await store.speakers(space) == await reference.speakers(space)
+    assert await store.spaces(tenant) == await reference.spaces(tenant)
 
 
-async def _ask(store: SqliteStore | InMemoryStore, method: str, asked: list[Any]) -> Any:
+async def _ask(store: SqliteStore | PostgresStore | InMemoryStore, method: str, asked: list[Any]) -> Any:
     match method, asked:
         case "find", [where, limit]:
             first = await store.find(where, limit=limit)

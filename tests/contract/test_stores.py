@@ -19,6 +19,6 @@ class TestTasks(TasksContract):
     pass
 
 
-@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 class TestDurable(DurableContract):
     pass

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from recollect.clock import Clock
+from recollect.clock import Clock, system_clock
 from recollect.errors import BadSettings, Unsupported
 from recollect.settings import Settings
 from recollect.stores.base import Log, Records, Store, Tasks
@@ -101,6 +101,21 @@ async def _open(url: str, settings: Settings, clock: Clock) -> Store:
             readers=settings.readers,
             clock=clock,
         )
+    if scheme in ("postgresql", "postgres"):
+        return await _open_postgres(url, settings, clock)
     raise BadSettings(
-        f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH or memory://"
+        f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH, "
+        "postgresql://USER@HOST/DATABASE or memory://"
     )
+
+
+async def _open_postgres(url: str, settings: Settings, clock: Clock) -> Store:
+    try:
+        from recollect.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise BadSettings(
+            f"a store on PostgreSQL needs more packages ({error.name} is missing); install recollect[postgres]"
+        ) from error
+    # Machines that share a server go by its clock, not each by its own; a clock that was given is somebody's wish.
+    ours = None if clock is system_clock else clock
+    return await PostgresStore.open(url, connections=2 * settings.readers, clock=ours)

@@ -1,0 +1,106 @@
+"""A few connections to one server, made when they are needed and kept for the next who needs one.
+
+The driver's own pool connects in the background, and after a failure waits longer and longer before it tries again:
+callers would learn late, and without the reason, that a server is gone, and later still that it is back. Here whoever
+needs a connection makes it, is told at once why that fails, and succeeds the moment the server answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+from pgvector.psycopg import register_vector_async
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+
+from recollect.errors import StoreClosed, StoreUnavailable
+from recollect.stores.postgres.faults import CLOSED, not_opened
+
+# A server that has gone without a word is found out within half a minute; the URL may say otherwise.
+_TIMES: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+_WAIT_SECONDS = 30.0
+
+
+class Connections:
+    """At most so many at a time; whoever comes when all are in use waits."""
+
+    def __init__(self, url: str, most: int) -> None:
+        self.place, self._user = _named(url)
+        self._address = make_conninfo(url, **{**_TIMES, **conninfo_to_dict(url)})
+        self._most = most
+        self._free = asyncio.Semaphore(most)
+        self._idle: list[AsyncConnection[Any]] = []
+        self._closed = False
+
+    async def made(self) -> AsyncConnection[Any]:
+        """A new connection, which is nobody's yet."""
+        try:
+            # Statements that the server remembers would be remembered by another connection behind a pooler.
+            return await AsyncConnection.connect(self._address, autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
+            raise not_opened(error, self.place, self._user) from error
+
+    async def take(self) -> AsyncConnection[Any]:
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"all {self._most} connections to {self.place} were in use for {_WAIT_SECONDS:.0f} s; "
+                "allow more with the setting `readers`, or do less at once"
+            ) from error
+        try:
+            if self._closed:
+                raise StoreClosed(CLOSED)
+            if self._idle:
+                return self._idle.pop()
+            fresh = await self.made()
+            await register_vector_async(fresh)
+        except BaseException:
+            self._free.release()
+            raise
+        return fresh
+
+    async def give_back(self, connection: AsyncConnection[Any]) -> None:
+        """Keep a connection for the next one, unless something is left on it or it is broken."""
+        if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+            await connection.close()
+        else:
+            self._idle.append(connection)
+        self._free.release()
+
+    async def forget(self) -> None:
+        """Close what lies idle: it is as dead as the one that somebody has just found out about."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Wait for those who are at work, and let go."""
+        if self._closed:
+            return
+        self._closed = True
+        for _ in range(self._most):
+            await self._free.acquire()
+        await self.forget()
+        for _ in range(self._most):
+            self._free.release()  # whoever comes now is told that it is closed
+
+
+def _named(url: str) -> tuple[str, str]:
+    """The server and database as they may be shown to anybody, and the user."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise not_opened(error, "this URL", "") from error
+    host, port = parts.get("host") or "localhost", parts.get("port") or "5432"
+    return f"postgresql://{host}:{port}/{parts.get('dbname') or ''}", str(parts.get("user") or "")

@@ -1,0 +1,41 @@
+"""Who waits for whom: every writer takes its locks first and in one order, so that no two wait for each other.
+
+Everything that is written belongs to a space or to one task of it. A batch locks all that it writes to, in the order
+of the locks' numbers, before it reads anything; then nobody else changes what it has read. `GROWTH` comes after those
+and is held only to add what is missing: whoever has it waits for no other lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from recollect.stores.ops import Embed, Put, TaskWrite, Write
+from recollect.stores.postgres.rows import space_handle
+from recollect.values import Space
+
+_MODELS = 0x5265636F_00000001
+MODELS = f"select pg_advisory_xact_lock({_MODELS})"
+"""Held by whoever changes which vectors there are to be; whoever writes vectors shares it."""
+_SHARED = f"select pg_advisory_xact_lock_shared({_MODELS})"
+GROWTH = f"select pg_advisory_xact_lock({0x5265636F_00000002})"
+
+
+def locks(writes: Iterable[Write]) -> list[str]:
+    """The statements by which a batch takes its locks."""
+    writes = list(writes)
+    vectors = any(
+        isinstance(write, Embed) or (isinstance(write, Put) and write.vectors is not None) for write in writes
+    )
+    numbers = sorted({_number(write.space, write.task if isinstance(write, TaskWrite) else "") for write in writes})
+    return [*([_SHARED] if vectors else []), *(f"select pg_advisory_xact_lock({number})" for number in numbers)]
+
+
+def task_lock(space: Space, task: str) -> list[str]:
+    return [f"select pg_advisory_xact_lock({_number(space, task)})"]
+
+
+def _number(space: Space, task: str) -> int:
+    """Two that get the same number only wait for each other without need."""
+    name = "\0".join((space.tenant, space_handle(space), task))
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)

@@ -1,0 +1,195 @@
+"""One PostgreSQL server, and the transactions on it that all work is done in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, sql
+
+from recollect.clock import Clock, from_micros
+from recollect.errors import StoreUnavailable, Unsupported
+from recollect.stores.postgres.connections import Connections
+from recollect.stores.postgres.faults import translated
+from recollect.stores.postgres.migrations import migrate
+from recollect.stores.postgres.text import kept
+
+_OLDEST_SERVER = 140000
+_OLDEST_VECTOR = (0, 7)
+_PATIENCE_SECONDS = 120.0
+
+_ABOUT = """
+    select current_setting('server_version_num')::int, current_setting('server_version'),
+        current_setting('server_encoding'), current_setting('synchronous_commit'),
+        (select extversion from pg_extension where extname = 'vector')
+"""
+_NOW = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
+
+Values = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Work:
+    """A transaction under way, about one tenant at a time."""
+
+    connection: AsyncConnection[Any]
+    now: datetime
+    tenant: str | None = field(default=None)
+
+    async def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
+        # The text of a statement is put together from constants; what comes from outside is in the values.
+        found = await self.connection.execute(statement, values, binary=True)
+        return await found.fetchall()
+
+    async def row(self, statement: str, values: Values) -> tuple[Any, ...] | None:
+        found = await self.rows(statement, values)
+        return found[0] if found else None
+
+    async def run(self, statement: str, values: Values) -> None:
+        await self.connection.execute(statement, values)
+
+    async def run_each(self, statement: str, values: list[Values]) -> None:
+        if values:
+            async with self.connection.cursor() as cursor:
+                await cursor.executemany(statement, values)
+
+    async def about(self, tenant: str) -> None:
+        """Go on with another tenant: rows of all others are out of sight."""
+        if tenant != self.tenant:
+            await self.connection.execute(
+                "select set_config('recollect.tenant', %s, true), set_config('recollect.everyone', '', true)",
+                (kept(tenant),),
+            )
+            self.tenant = tenant
+
+
+class Server:
+    """A database that can keep our promises. Works through a pooler that gives out connections by the transaction."""
+
+    def __init__(self, connections: Connections, clock: Clock | None, *, weak_commits: bool) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._weak_commits = weak_commits
+
+    @classmethod
+    async def open(cls, url: str, *, connections: int, clock: Clock | None) -> Server:
+        some = Connections(url, connections)
+        first = await some.made()
+        with translated(some.place):
+            async with first:
+                weak = await _check(first, some.place)
+                await migrate(first, some.place)
+        return cls(some, clock, weak_commits=weak)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    @asynccontextmanager
+    async def reading(self, tenant: str | None) -> AsyncIterator[Work]:
+        """One moment of the store, as one tenant or, with None, as all of them."""
+        async with self._working("begin isolation level repeatable read read only", tenant, ()) as work:
+            yield work
+
+    @asynccontextmanager
+    async def writing(
+        self, tenant: str | None, locks: Iterable[str] = (), *, lasting: bool = True
+    ) -> AsyncIterator[Work]:
+        """A transaction that holds some locks. The clock is read under them: who came later has the later time."""
+        begin = "begin"
+        if not lasting:
+            begin += "; set local synchronous_commit = off"
+        elif self._weak_commits:
+            begin += "; set local synchronous_commit = on"
+        async with self._working(begin, tenant, locks) as work:
+            yield work
+
+    @asynccontextmanager
+    async def _working(self, begin: str, tenant: str | None, locks: Iterable[str]) -> AsyncIterator[Work]:
+        setting = (
+            sql.SQL("set local recollect.everyone = 'on'")
+            if tenant is None
+            else sql.SQL("set local recollect.tenant = {}").format(kept(tenant))
+        )
+        start = sql.SQL("; ").join([sql.SQL(begin), setting, *map(sql.SQL, locks), sql.SQL(_NOW)])
+        with translated(self._connections.place):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                connection, server_now = await self._begun(start)
+                try:
+                    yield Work(connection, self._clock() if self._clock else from_micros(server_now), tenant)
+                    await connection.execute("commit")
+                except BaseException:
+                    await _undone(connection)
+                    raise
+                finally:
+                    await self._connections.give_back(connection)
+
+    async def _begun(self, start: sql.Composed) -> tuple[AsyncConnection[Any], int]:
+        """A connection on which the transaction has begun.
+
+        One that died while it lay idle is found out here, before anything was done, so another can be tried.
+        """
+        try:
+            return await self._tried(start)
+        except psycopg.OperationalError:
+            await self._connections.forget()
+            return await self._tried(start)
+
+    async def _tried(self, start: sql.Composed) -> tuple[AsyncConnection[Any], int]:
+        connection = await self._connections.take()
+        try:
+            cursor = await connection.execute(start)
+            while cursor.nextset():
+                pass
+            [now] = await cursor.fetchone() or (0,)
+        except BaseException:
+            await _undone(connection)
+            await self._connections.give_back(connection)
+            raise
+        return connection, int(now)
+
+
+async def _undone(connection: AsyncConnection[Any]) -> None:
+    """Back to before the transaction; a connection on which even that fails is not used again."""
+    try:
+        if not connection.closed:
+            await connection.rollback()
+    except psycopg.Error:
+        await connection.close()
+
+
+async def _check(connection: AsyncConnection[Any], place: str) -> bool:
+    """Refuse a server that cannot keep our promises; whether its commits have to be made to last."""
+    row = await (await connection.execute(_ABOUT)).fetchone()
+    assert row is not None
+    number, version, encoding, commits, vector = row
+    if number < _OLDEST_SERVER:
+        raise Unsupported(f"{place} is PostgreSQL {version}; Recollect needs {_OLDEST_SERVER // 10000} or newer")
+    if encoding != "UTF8":
+        raise Unsupported(f"{place} keeps texts as {encoding}; create a database with: createdb --encoding=UTF8 …")
+    if vector is None:
+        vector = await _extended(connection, place)
+    if tuple(int(part) for part in vector.split(".")[:2]) < _OLDEST_VECTOR:
+        raise Unsupported(
+            f"{place} has pgvector {vector}, and Recollect needs 0.7 or newer; have an administrator install it and "
+            "run: alter extension vector update"
+        )
+    return bool(commits == "off")
+
+
+async def _extended(connection: AsyncConnection[Any], place: str) -> str:
+    """The extension's version, after an attempt to add it."""
+    try:
+        await connection.execute("create extension vector")
+    except psycopg.Error as error:
+        raise StoreUnavailable(
+            f"{place} lacks the extension `vector` ({str(error).splitlines()[0]}); install pgvector on the server, and "
+            "have an administrator run in this database: create extension vector"
+        ) from error
+    row = await (await connection.execute("select extversion from pg_extension where extname = 'vector'")).fetchone()
+    assert row is not None
+    return str(row[0])

@@ -1,0 +1,261 @@
+"""A store on PostgreSQL: what one machine keeps in a file, for many machines at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from recollect.clock import Clock
+from recollect.errors import RecollectError, StoreClosed, Unsupported
+from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
+from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
+from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
+from recollect.stores.leases import Claim
+from recollect.stores.ops import Entry, Model, TaskStatus, Touch, Write
+from recollect.stores.postgres import items, journal, logs, models, search, tasks
+from recollect.stores.postgres.batch import apply
+from recollect.stores.postgres.gather import gather
+from recollect.stores.postgres.integrity import faults
+from recollect.stores.postgres.locks import locks, task_lock
+from recollect.stores.postgres.server import Server
+from recollect.stores.tails import Reach, Tail
+from recollect.stores.vectors import normalised
+from recollect.stores.where import Where
+from recollect.values import MemoryItem, Space
+
+_CHECKED_AT_ONCE = 64
+_COUNTED_WITHIN = 0.25
+
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """Records, Log and Tasks in one database. Open it with `PostgresStore.open`; it belongs to that event loop."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._touches: list[Touch] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._counting: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, url: str, *, connections: int = 8, clock: Clock | None = None) -> PostgresStore:
+        """Open, and bring up to date, the database that a URL names. Without a clock, time is the server's."""
+        return cls(await Server.open(url, connections=connections, clock=clock))
+
+    async def write(self, *writes: Write) -> None:
+        if not writes:
+            return
+        # Checking takes some 30 µs an item: a large batch would hold up the loop for longer than its callers notice.
+        large = len(writes) > _CHECKED_AT_ONCE
+        checked = await asyncio.to_thread(_admitted, writes) if large else _admitted(writes)
+        # Accesses alone may be given up in a crash of the server; whatever else is acknowledged is not.
+        lasting = not all(isinstance(write, Touch) for write in checked)
+        async with self._server.writing(checked[0].space.tenant, locks(checked), lasting=lasting) as work:
+            await apply(work, checked)
+
+    async def close(self) -> None:
+        with suppress(StoreClosed):  # closed before
+            await self._touched()
+        await self._server.close()
+
+    async def check(self) -> list[str]:
+        async with self._server.reading(None) as work:
+            return await faults(work)
+
+    async def backup(self, path: str) -> None:
+        raise Unsupported(
+            f"a server's copy is made by its own tools; for one at {path}: pg_dump --format=custom --file={path} URL"
+        )
+
+    # Records
+
+    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        await self._touched()
+        async with self._server.reading(space.tenant) as work:
+            return await items.get(work, space, ids)
+
+    async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
+        await self._touched()
+        most = count_of(limit)
+        async with self._server.reading(where.space.tenant) as work:
+            return await items.find(work, where, most, after)
+
+    def touch(self, touch: Touch) -> None:
+        self._touches.append(touch)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_COUNTED_WITHIN, self._count)
+
+    def _count(self) -> None:
+        """Begin to write the accesses noted so far, after those before them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._touches and (self._counting is None or self._counting.done()):
+            self._counting = asyncio.get_running_loop().create_task(self._counted())
+
+    async def _counted(self) -> None:
+        while self._touches:
+            some = list(self._touches)
+            try:
+                await self.write(*some)
+            except RecollectError:
+                pass  # given up: a count is not worth failing anybody for
+            finally:
+                del self._touches[: len(some)]
+
+    async def _touched(self) -> None:
+        """Have all accesses counted."""
+        self._count()
+        if self._counting is not None and not self._counting.done():
+            await asyncio.wait([self._counting])
+
+    async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
+        query, most = normalised(vector)[0], count_of(limit)
+        async with self._server.reading(where.space.tenant) as work:
+            return await search.nearest(work, where, query, most)
+
+    async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
+        most = count_of(limit)
+        async with self._server.reading(where.space.tenant) as work:
+            return await search.matching(work, where, terms, most)
+
+    async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
+        checked = replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0])
+        async with self._server.reading(ask.where.space.tenant) as work:
+            return await gather(work, checked, judge, self._touches)
+
+    async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
+        async with self._server.reading(where.space.tenant) as work:
+            found = await items.around(work, where, places, reach)
+        return sorted(found.values(), key=lambda brief: (brief.session, brief.position, brief.id))
+
+    async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
+        most = count_of(limit)
+        async with self._server.reading(space.tenant) as work:
+            return await items.last_turns(work, space, session, most)
+
+    async def paths(self, space: Space) -> frozenset[str]:
+        async with self._server.reading(space.tenant) as work:
+            return await items.paths(work, space)
+
+    async def speakers(self, space: Space) -> frozenset[str]:
+        async with self._server.reading(space.tenant) as work:
+            return await items.speakers(work, space)
+
+    async def size(self) -> int:
+        async with self._server.reading(None) as work:
+            return await items.size(work)
+
+    async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
+        async with self._server.reading(tenant) as work:
+            return await items.spaces(work, tenant)
+
+    async def model(self) -> Model | None:
+        async with self._server.reading(None) as work:
+            return (await models.read(work)).active
+
+    async def adopt(self, model: Model) -> None:
+        if await self.model() != model:
+            async with self._server.writing(None) as work:
+                await models.adopted(work, model)
+
+    async def unembedded(self, model: Model, *, limit: int = 100) -> list[MemoryItem]:
+        most = count_of(limit)
+        async with self._server.writing(None) as work:
+            return await items.unembedded(work, model, most)
+
+    async def switch(self, model: Model) -> None:
+        async with self._server.writing(None) as work:
+            await models.switch(work, model)
+
+    # Log
+
+    async def entries(self, space: Space, *ids: str) -> list[Entry]:
+        async with self._server.reading(space.tenant) as work:
+            return await logs.get(work, space, ids)
+
+    async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
+        most = count_of(limit)
+        async with self._server.reading(space.tenant) as work:
+            return await logs.recent(work, space, most, kinds)
+
+    async def tails(self, space: Space, reach: Reach) -> list[Tail]:
+        checked = reach.checked()
+        async with self._server.reading(space.tenant) as work:
+            return await logs.tails(work, space, checked)
+
+    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
+        most = count_of(limit)
+        async with self._server.reading(space.tenant) as work:
+            return await logs.read(work, space, after, most, hidden=hidden)
+
+    async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
+        async with self._server.reading(owner.tenant) as work:
+            return await logs.logs(work, owner, hidden=hidden)
+
+    async def owners(self, tenant: str) -> list[Space]:
+        async with self._server.reading(tenant) as work:
+            return await logs.owners(work, tenant)
+
+    # Tasks
+
+    async def claim(
+        self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
+    ) -> Lease:
+        check_claim(task, owner, ttl)
+        async with self._server.writing(space.tenant, task_lock(space, task)) as work:
+            return await tasks.claim(work, Claim(space, task, owner, ttl, plan_hash))
+
+    async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
+        check_ttl(ttl)
+        async with self._server.writing(lease.space.tenant, task_lock(lease.space, lease.task)) as work:
+            return await tasks.renew(work, lease, ttl)
+
+    async def release(self, lease: Lease) -> None:
+        async with self._server.writing(lease.space.tenant, task_lock(lease.space, lease.task)) as work:
+            await tasks.release(work, lease)
+
+    async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
+        async with self._server.reading(space.tenant) as work:
+            return await journal.task(work, space, task, hidden=hidden)
+
+    async def tasks(
+        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+    ) -> list[Task]:
+        page = journal.Page(space, status, count_of(limit), after)
+        async with self._server.reading(space.tenant) as work:
+            return await journal.listed(work, page)
+
+    async def expired(
+        self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
+    ) -> list[Task]:
+        most = count_of(limit)
+        async with self._server.reading(space.tenant) as work:
+            return await journal.expired(work, space, before, most, after)
+
+    async def task_spaces(self, tenant: str) -> list[Space]:
+        async with self._server.reading(tenant) as work:
+            return await journal.spaces(work, tenant)
+
+    async def checkpoint(
+        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
+    ) -> Checkpoint | None:
+        async with self._server.reading(space.tenant) as work:
+            return await journal.checkpoint(work, space, task, version, hidden=hidden)
+
+    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
+        async with self._server.reading(space.tenant) as work:
+            return await journal.checkpoints(work, space, task, hidden=hidden)
+
+    async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
+        async with self._server.reading(space.tenant) as work:
+            return await journal.steps(work, space, task, hidden=hidden)
+
+
+def _admitted(writes: Sequence[Write]) -> list[Write]:
+    return [admitted(write) for write in writes]
