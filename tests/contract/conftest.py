@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from recollect.stores.in_memory import InMemoryStore
+from recollect.stores.redis import RedisStore
 from recollect.stores.sqlite import SqliteStore
 from recollect.testing import ManualClock
+from tests.servers.redis import RedisCluster, RedisServer
+
+AnyStore = InMemoryStore | SqliteStore | RedisStore
 
 
 @pytest.fixture
@@ -17,26 +21,60 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all tests of a process; each begins by emptying it."""
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
 @pytest.fixture(params=["in_memory", "sqlite"])
-async def store(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
-) -> AsyncIterator[InMemoryStore | SqliteStore]:
-    opened = (
-        InMemoryStore(clock=clock)
-        if request.param == "in_memory"
-        else SqliteStore.open(tmp_path / "store.db", readers=2, clock=clock)
-    )
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[AnyStore]:
+    opened = await _opened(request, tmp_path, clock)
     yield opened
     await opened.close()
 
 
+async def _opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AnyStore:
+    match request.param:
+        case "in_memory":
+            return InMemoryStore(clock=clock)
+        case "sqlite":
+            return SqliteStore.open(tmp_path / "store.db", readers=2, clock=clock)
+        case "redis":
+            server: RedisServer = request.getfixturevalue("redis_server")
+            with server.client() as client:
+                client.flushall()
+            return await RedisStore.open(server.url, clock=clock)
+        case "redis_cluster":
+            cluster: RedisCluster = request.getfixturevalue("redis_cluster")
+            cluster.flush()
+            return await RedisStore.open(cluster.url, clock=clock)
+        case other:
+            raise AssertionError(other)
+
+
 @pytest.fixture
-async def reopen(store: SqliteStore, clock: ManualClock) -> AsyncIterator[Callable[[], Awaitable[SqliteStore]]]:
+async def reopen(store: AnyStore, clock: ManualClock) -> AsyncIterator[Callable[[], Awaitable[AnyStore]]]:
     opened = [store]
 
-    async def again() -> SqliteStore:
+    async def again() -> AnyStore:
         await opened[-1].close()
-        opened.append(SqliteStore.open(store.path, readers=2, clock=clock))
+        match store:
+            case SqliteStore():
+                opened.append(SqliteStore.open(store.path, readers=2, clock=clock))
+            case RedisStore():
+                opened.append(await RedisStore.open(store.url, clock=clock))
         return opened[-1]
 
     yield again

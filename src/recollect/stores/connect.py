@@ -101,6 +101,19 @@ async def _open(url: str, settings: Settings, clock: Clock) -> Store:
             readers=settings.readers,
             clock=clock,
         )
+    if scheme.partition("+")[0] in ("redis", "rediss"):
+        return await _open_redis(url, clock)
     raise BadSettings(
-        f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH or memory://"
+        f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH, redis://HOST:PORT/DB or "
+        "memory://"
     )
+
+
+async def _open_redis(url: str, clock: Clock) -> Store:
+    try:
+        from recollect.stores.redis import RedisStore
+    except ModuleNotFoundError as error:
+        if error.name != "redis":
+            raise
+        raise BadSettings("a redis:// URL needs the client: pip install 'recollect[redis]'") from error
+    return await RedisStore.open(url, clock=clock)
