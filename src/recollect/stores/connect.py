@@ -104,8 +104,8 @@ async def _open(url: str, settings: Settings, clock: Clock) -> Store:
     if scheme.partition("+")[0] in ("redis", "rediss"):
         return await _open_redis(url, clock)
     raise BadSettings(
-        f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH, redis://HOST:PORT/DB or "
-        "memory://"
+        f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH, memory:// or "
+        "redis://HOST:PORT/DB"
     )
 
 

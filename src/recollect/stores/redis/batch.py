@@ -81,9 +81,7 @@ def _log(decision: Decision, write: LogWrite) -> None:
         case Append():
             cap = b"" if write.cap is None else b"%d" % write.cap
             entry = write.entry
-            decision.order(
-                b"append", write.space, raw(entry.id), values.header(entry), values.entry_value(entry), cap
-            )
+            decision.order(b"append", write.space, raw(entry.id), values.header(entry), values.entry_value(entry), cap)
         case Clear():
             decision.order(b"clear", write.space)
         case Drop():
@@ -98,9 +96,7 @@ def _task(decision: Decision, write: TaskWrite, held: Task | None, now: datetime
         case Save():
             task = leases.saved(held, write, now)
             state = values.state_value(task, write)
-            decision.order(
-                b"state", write.space, raw(write.task), b"%d" % task.version, state, b"%d" % write.keep
-            )
+            decision.order(b"state", write.space, raw(write.task), b"%d" % task.version, state, b"%d" % write.keep)
             return task
         case Journal():
             task = leases.noted(held, write, now)

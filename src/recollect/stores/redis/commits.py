@@ -104,7 +104,9 @@ class Committer:
         self._clock.hear(time)
         return [verdict, *told]
 
-    async def _rows(self, names: Sequence[keys.TaskName], *, remembered: bool) -> tuple[dict[keys.TaskName, bytes], bool]:
+    async def _rows(
+        self, names: Sequence[keys.TaskName], *, remembered: bool
+    ) -> tuple[dict[keys.TaskName, bytes], bool]:
         """Rows of tasks, and whether they were just read."""
         if not names:
             return {}, True

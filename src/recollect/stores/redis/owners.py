@@ -20,14 +20,15 @@ class Owners:
 
     async def of_logs(self, tenant: str) -> list[Space]:
         held = {
-            Space(tenant, tier, user=user, agent=agent)
-            for user, agent, tier, _ in await self._spaces(tenant, b"logs")
+            Space(tenant, tier, user=user, agent=agent) for user, agent, tier, _ in await self._spaces(tenant, b"logs")
         }
         return sorted(held, key=lambda space: (space.tier, space.user, space.agent))
 
     async def of_tasks(self, tenant: str) -> list[Space]:
-        held = [Space(tenant, tier, user, agent, session) for user, agent, tier, session in
-                await self._spaces(tenant, b"spaces")]
+        held = [
+            Space(tenant, tier, user, agent, session)
+            for user, agent, tier, session in await self._spaces(tenant, b"spaces")
+        ]
         return sorted(held, key=str)
 
     async def _spaces(self, tenant: str, kind: bytes) -> list[tuple[str, str, Tier, str]]:

@@ -18,7 +18,7 @@ def check_version(place: str, info: Mapping[str, object]) -> None:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < OLDEST:
         raise StoreUnavailable(
-            f"{place} runs Redis {version}, which is too old; upgrade it to {OLDEST[0]}.{OLDEST[1]} or newer, or to Valkey"
+            f"{place} runs Redis {version}, which is too old; upgrade it to {OLDEST[0]}.{OLDEST[1]} or newer"
         )
 
 

@@ -49,7 +49,7 @@ class Server:
         try:
             if self.is_cluster:
                 plain = f"{scheme.removesuffix(_CLUSTER)}://{rest}"
-                self._client: Any = RedisCluster.from_url(plain, retry=once, cluster_error_retry_attempts=1, **waits)
+                self._client: Any = RedisCluster.from_url(plain, retry=once, **waits)
             else:
                 pool = BlockingConnectionPool.from_url(
                     url, max_connections=32, timeout=patience.altogether, retry=once, **waits
