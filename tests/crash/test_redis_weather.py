@@ -80,9 +80,9 @@ async def test_a_plain_push_doubles(server: RedisServer, chance: random.Random, 
         await client.ping()
         proxy.calm = False
         for number in range(WRITERS * TIMES):
-            await client.execute_command("RPUSH", "plain", number)
+            await client.rpush("plain", number)
         await client.aclose()
     with server.client() as direct:
-        doubled = int(direct.llen("plain")) - WRITERS * TIMES  # type: ignore[arg-type]
+        doubled = int(direct.llen("plain")) - WRITERS * TIMES
     table.seen("D8", "a plain RPUSH with the client's own retries", doubled)
     assert doubled > 0

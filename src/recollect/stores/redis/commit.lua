@@ -2,8 +2,8 @@
 --
 -- KEYS: one key of each owner in the batch, so that a cluster knows where to run this. The other keys are made of
 -- the owners' prefixes and lie in the same slots.
--- ARGV: batch id, its memory in ms, now, tolerance in microseconds ('' trusts now), whether the owners were indexed,
--- the owners (count; prefix and names each), the rows that were seen (count; key, task and row each), and the writes.
+-- ARGV: batch id, its memory in ms, now, tolerance in microseconds ('' trusts now), for how many ms a log is kept
+-- after its last entry expired ('' until it is dropped), whether the owners were indexed, the owners (count; prefix and names each), the rows that were seen (count; key, task and row each), and the writes.
 
 local at = 0
 local function take()
@@ -11,7 +11,7 @@ local function take()
     return ARGV[at]
 end
 
-local id, memory, now, tolerance, indexed = take(), take(), take(), take(), take()
+local id, memory, now, tolerance, grace, indexed = take(), take(), take(), take(), take(), take()
 local clock = redis.call('TIME')
 local time = clock[1] .. string.format('%06d', clock[2])
 
@@ -95,6 +95,21 @@ local function trim(order, data, cap)
     end
 end
 
+-- The server drops a log whose every entry has expired and whose grace is over. One that holds, or has held since it
+-- was last empty, an entry without an end stays.
+local function put_off(order, data, left, header)
+    if string.sub(header, 1, 20) == '99999999999999999999' then
+        redis.call('PERSIST', order)
+        redis.call('PERSIST', data)
+    elseif left ~= -1 then
+        local millis = math.floor(tonumber(time) / 1000)
+        local last = math.floor((tonumber(string.sub(header, 1, 20)) - 2 ^ 62) / 1000) + tonumber(grace)
+        last = string.format('%.0f', math.max(millis + left, last, millis + tonumber(grace)))
+        redis.call('PEXPIREAT', order, last)
+        redis.call('PEXPIREAT', data, last)
+    end
+end
+
 -- With its length, so that no two tasks of different sessions can have one name.
 local function named(space, task)
     return #space .. ':' .. space .. task
@@ -131,10 +146,14 @@ function writes.append(prefix, space)
         if header_held then
             redis.call('ZREM', order, header_held)  -- nobody can see it any more, so its id is free again
         end
+        local left = redis.call('PTTL', order)
         local seq = redis.call('HINCRBY', prefix .. 'owner', 'seq:' .. space, 1)
         redis.call('ZADD', order, seq, header)
         redis.call('HSET', data, id, string.format('%020.0f', seq) .. value)
         redis.call('SADD', prefix .. 'logs', space)
+        if grace ~= '' then
+            put_off(order, data, left, header)
+        end
     end
     if cap ~= '' then
         trim(order, data, tonumber(cap))

@@ -45,6 +45,8 @@ class Committer:
     def __init__(self, server: Server, clock: SharedClock) -> None:
         self._server = server
         self._clock = clock
+        # By another clock than the server's own it would be dropped at any time.
+        self._grace = server.grace if clock.tolerance else b""
         self._seen: OrderedDict[keys.TaskName, bytes] = OrderedDict()
 
     async def carry_out(self, commit: Commit) -> tuple[bytes, Decision]:
@@ -92,7 +94,15 @@ class Committer:
         indexed: bytes,
         now: datetime,
     ) -> list[bytes]:
-        args = [commit.id.encode(), _MEMORY_MS, moment(now), self._clock.tolerance, indexed, b"%d" % len(owners)]
+        args = [
+            commit.id.encode(),
+            _MEMORY_MS,
+            moment(now),
+            self._clock.tolerance,
+            self._grace,
+            indexed,
+            b"%d" % len(owners),
+        ]
         for prefix, space in owners.items():
             args += (prefix, b"" if commit.only_removes else keys.names_of(space))
         args.append(b"%d" % len(commit.tasks))

@@ -18,8 +18,7 @@ REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 def shown(url: str) -> str:
     """A URL without its password."""
     parts = urlsplit(url)
-    host = parts.hostname or "localhost"
-    return f"{parts.scheme}://{host}:{parts.port or 6379}{parts.path}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def said(error: exceptions.RedisError, url: str) -> RecollectError:

@@ -20,18 +20,19 @@ class Owners:
 
     async def of_logs(self, tenant: str) -> list[Space]:
         held = {
-            Space(tenant, tier, user=user, agent=agent) for user, agent, tier, _ in await self._spaces(tenant, b"logs")
+            Space(tenant, tier, user=user, agent=agent)
+            for user, agent, tier, _ in await self._spaces(tenant, b"logs", b"order:")
         }
         return sorted(held, key=lambda space: (space.tier, space.user, space.agent))
 
     async def of_tasks(self, tenant: str) -> list[Space]:
         held = [
             Space(tenant, tier, user, agent, session)
-            for user, agent, tier, session in await self._spaces(tenant, b"spaces")
+            for user, agent, tier, session in await self._spaces(tenant, b"spaces", b"tasks:")
         ]
         return sorted(held, key=str)
 
-    async def _spaces(self, tenant: str, kind: bytes) -> list[tuple[str, str, Tier, str]]:
+    async def _spaces(self, tenant: str, kind: bytes, held_in: bytes) -> list[tuple[str, str, Tier, str]]:
         """The user, agent, tier and session of every space that a tenant's owners list."""
         listed = await self._server.command("SMEMBERS", keys.index_of(tenant))
         turn = asyncio.Semaphore(_AT_ONCE)
@@ -39,7 +40,9 @@ class Owners:
         async def of(prefix: bytes) -> list[tuple[str, str, Tier, str]]:
             async with turn:
                 names = await self._server.command("HGET", prefix + b"owner", "names")
-                spaces = await self._server.command("SMEMBERS", prefix + kind) if names else ()
+                listed = await self._server.command("SMEMBERS", prefix + kind) if names else ()
+                # The server may have dropped a log by its age, and knows nothing of the list that names it.
+                spaces = [one for one in listed if await self._server.command("EXISTS", prefix + held_in + one)]
             if not spaces:
                 return []
             _, user, agent = json.loads(names)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, TypeVar, cast
+from urllib.parse import parse_qsl, urlencode
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
@@ -23,6 +24,7 @@ from recollect.stores.redis.promise import check_promise, check_version
 T = TypeVar("T")
 
 _CLUSTER = "+cluster"
+_GRACE, _MOST_DAYS = "purge_after_days", 36_525
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
@@ -40,6 +42,7 @@ class Server:
     def __init__(self, url: str, patience: Patience) -> None:
         self.url = url
         self._patience = patience
+        url, self.grace = _without_grace(url)
         scheme, _, rest = url.partition("://")
         self.is_cluster = scheme.endswith(_CLUSTER)
         self._closed = False
@@ -137,6 +140,19 @@ class Server:
                     raise said(error, self.url) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _without_grace(url: str) -> tuple[str, bytes]:
+    """A URL without our own option, and for how many milliseconds the server keeps a log that has expired."""
+    place, _, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    rest = urlencode([one for one in options if one[0] != _GRACE])
+    days = dict(options).get(_GRACE)
+    if days is None:
+        return url, b""
+    if not days.isdecimal() or not 1 <= int(days) <= _MOST_DAYS:
+        raise BadSettings(f"{_GRACE} is a number of days, from 1 to {_MOST_DAYS:,}, not {days!r}")
+    return f"{place}?{rest}" if rest else place, b"%d" % (int(days) * 86_400_000)
 
 
 def _calls_off() -> int:
