@@ -34,7 +34,7 @@ async def crashes(server: RedisServer, chance: random.Random, times: int, *, for
         await asyncio.to_thread(server.start)
     await asyncio.sleep(0.2)
     for errand in errands:
-        errand.called_back = True
+        errand.enough = 0
     await asyncio.gather(*running)
     found = await all_faults(errands, store)
     await store.close()

@@ -142,17 +142,20 @@ async def test_a_server_that_goes_is_told_and_found_again(store: RedisStore, ser
 
 
 async def test_what_is_called_off_ends(store: RedisStore):
-    async def on() -> None:
+    async def on(name: str) -> None:
         while True:
-            await asyncio.gather(*(store.write(append(f"e{n}")) for n in range(4)))
+            await store.write(append(name))
 
     for _ in range(10):
-        running = asyncio.create_task(on())
-        await asyncio.sleep(0.02)
-        running.cancel()
-        done, _ = await asyncio.wait([running], timeout=2)
-        assert done == {running}
-        assert running.cancelled()
+        running = [asyncio.create_task(on(name)) for name in "abcd"]
+        await asyncio.sleep(0.05)
+        for one in running:
+            one.cancel()
+        done, going_on = await asyncio.wait(running, timeout=2)
+        for one in going_on:
+            one.cancel()
+        assert going_on == set()
+        assert all(one.cancelled() for one in done)
 
 
 async def test_scripts_that_the_server_forgot_are_told_it_again(store: RedisStore, server: RedisServer):
