@@ -1,4 +1,5 @@
--- The logs of an owner's tier that hold something that lives, newest last, each with the end of it.
+-- The logs of an owner's tier that hold something that lives: the end of one and of the newest others, newest last;
+-- or all of them with the times of their last entries, in no order.
 --
 -- KEYS: the owner's list of logs. ARGV: prefix, tier, now ('' sees what is hidden too), the log itself ('' for none:
 -- then all are listed), how many of its entries, how many others, how many entries of each.
@@ -46,15 +47,18 @@ local function last_time(space)
     end
 end
 
--- By bytes: how Lua compares texts depends on the server's language.
+-- Names by bytes: how Lua compares texts depends on the server's language. Times are digits, which it does not.
 local function before(one, other)
-    for n = 1, math.min(#one, #other) do
-        local left, right = string.byte(one, n), string.byte(other, n)
+    if one.time ~= other.time then
+        return one.time < other.time
+    end
+    for n = 1, math.min(#one.space, #other.space) do
+        local left, right = string.byte(one.space, n), string.byte(other.space, n)
         if left ~= right then
             return left < right
         end
     end
-    return #one < #other
+    return #one.space < #other.space
 end
 
 local held = {}
@@ -62,21 +66,36 @@ for _, space in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     if space ~= own and string.sub(space, 1, #tier + 1) == tier .. '/' then
         local time = last_time(space)
         if time then
-            table.insert(held, {time .. space, space})
+            table.insert(held, {time = time, space = space})
         end
     end
 end
-table.sort(held, function(one, other) return before(one[1], other[1]) end)
 
 local found = {}
-if own ~= '' then
-    table.insert(found, {own, tail(own, tonumber(ARGV[5]))})
-    for n = math.max(#held - tonumber(ARGV[6]), 0) + 1, #held do
-        table.insert(found, {held[n][2], tail(held[n][2], tonumber(ARGV[7]))})
+if own == '' then
+    for _, log in ipairs(held) do
+        table.insert(found, {log.time, log.space})
     end
-else
-    for _, one in ipairs(held) do
-        table.insert(found, one[2])
+    return found
+end
+
+-- The few newest are picked and not all sorted: the server does nothing else meanwhile.
+local newest, most = {}, tonumber(ARGV[6])
+for _, log in ipairs(held) do
+    if #newest < most or (most > 0 and before(newest[1], log)) then
+        local place = #newest + 1
+        while place > 1 and before(log, newest[place - 1]) do
+            place = place - 1
+        end
+        table.insert(newest, place, log)
+        if #newest > most then
+            table.remove(newest, 1)
+        end
     end
+end
+
+table.insert(found, {own, tail(own, tonumber(ARGV[5]))})
+for _, log in ipairs(newest) do
+    table.insert(found, {log.space, tail(log.space, tonumber(ARGV[7]))})
 end
 return found

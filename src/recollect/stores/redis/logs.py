@@ -45,7 +45,8 @@ class Logs:
         return [_tail(_named(space, name), values) for name, values in told]
 
     async def listed(self, owner: Space, now: datetime | None) -> list[Space]:
-        return [_named(owner, name) for name in await self._listed(owner, now, b"")]
+        told = await self._listed(owner, now, b"")
+        return [_named(owner, name) for _, name in sorted(map(tuple, told))]
 
     async def _read(self, space: Space, now: bytes, after: bytes, limit: int, kinds: Sequence[str]) -> list[Entry]:
         args = (now, after, b"%d" % limit, *map(keys.raw, kinds))
