@@ -1,8 +1,8 @@
-"""Every backend, empty and open, with a clock that the test moves."""
+"""One fixture for every backend: a contract test is written once and runs against each."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -10,11 +10,13 @@ import pytest
 
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.postgres import PostgresStore
+from recollect.stores.redis import RedisStore
 from recollect.stores.sqlite import SqliteStore
 from recollect.testing import ManualClock
 from tests.servers.postgres import Server
+from tests.servers.redis import RedisCluster, RedisServer
 
-AnyStore = InMemoryStore | SqliteStore | PostgresStore
+AnyStore = InMemoryStore | SqliteStore | PostgresStore | RedisStore
 
 # Faster than a database a test: most partitions stay empty, and to delete nothing from them costs next to nothing.
 _EMPTY = """
@@ -43,32 +45,67 @@ def postgres_url(postgres: Server) -> str:
     return postgres.create("contract")
 
 
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all tests of a process; each begins by emptying it."""
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
 @pytest.fixture(params=["in_memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[AnyStore]:
-    match request.param:
-        case "in_memory":
-            opened: AnyStore = InMemoryStore(clock=clock)
-        case "sqlite":
-            opened = SqliteStore.open(tmp_path / "store.db", readers=2, clock=clock)
-        case _:
-            opened = await _empty_postgres(request.getfixturevalue("postgres_url"), clock)
+    opened = await _opened(request, tmp_path, clock)
     yield opened
     await opened.close()
 
 
+async def _opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AnyStore:
+    match request.param:
+        case "in_memory":
+            return InMemoryStore(clock=clock)
+        case "sqlite":
+            return SqliteStore.open(tmp_path / "store.db", readers=2, clock=clock)
+        case "postgres":
+            return await _empty_postgres(request.getfixturevalue("postgres_url"), clock)
+        case "redis":
+            server: RedisServer = request.getfixturevalue("redis_server")
+            with server.client() as client:
+                client.flushall()
+            return await RedisStore.open(server.url, clock=clock)
+        case "redis_cluster":
+            cluster: RedisCluster = request.getfixturevalue("redis_cluster")
+            cluster.flush()
+            return await RedisStore.open(cluster.url, clock=clock)
+        case other:
+            raise AssertionError(other)
+
+
 @pytest.fixture
 async def reopen(
-    request: pytest.FixtureRequest, store: SqliteStore | PostgresStore, clock: ManualClock
-) -> AsyncIterator[Callable[[], Awaitable[SqliteStore | PostgresStore]]]:
-    opened: list[SqliteStore | PostgresStore] = [store]
+    request: pytest.FixtureRequest, store: AnyStore, clock: ManualClock
+) -> AsyncIterator[Callable[[], Awaitable[AnyStore]]]:
+    opened = [store]
 
-    async def again() -> SqliteStore | PostgresStore:
+    async def again() -> AnyStore:
         await opened[-1].close()
-        if isinstance(store, SqliteStore):
-            opened.append(SqliteStore.open(store.path, readers=2, clock=clock))
-        else:
-            url = request.getfixturevalue("postgres_url")
-            opened.append(await PostgresStore.open(url, connections=4, clock=clock))
+        match store:
+            case SqliteStore():
+                opened.append(SqliteStore.open(store.path, readers=2, clock=clock))
+            case PostgresStore():
+                url = request.getfixturevalue("postgres_url")
+                opened.append(await PostgresStore.open(url, connections=4, clock=clock))
+            case RedisStore():
+                opened.append(await RedisStore.open(store.url, clock=clock))
         return opened[-1]
 
     yield again

@@ -6,15 +6,21 @@ import pytest
 
 from recollect.testing import DurableContract, LogContract, RecordsContract, TasksContract
 
+EVERY = ["in_memory", "sqlite", "postgres"]
+REDIS = ["redis", "redis_cluster"]
 
+
+@pytest.mark.parametrize("store", EVERY, indirect=True)
 class TestRecords(RecordsContract):
     pass
 
 
+@pytest.mark.parametrize("store", [*EVERY, *REDIS], indirect=True)
 class TestLog(LogContract):
     pass
 
 
+@pytest.mark.parametrize("store", [*EVERY, *REDIS], indirect=True)
 class TestTasks(TasksContract):
     pass
 
@@ -22,3 +28,11 @@ class TestTasks(TasksContract):
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 class TestDurable(DurableContract):
     pass
+
+
+@pytest.mark.parametrize("store", REDIS, indirect=True)
+class TestDurableLogsAndTasks:
+    """Of a backend that keeps no records."""
+
+    test_reopening_keeps_every_entry = DurableContract.test_reopening_keeps_every_entry
+    test_reopening_keeps_leases_and_fences = DurableContract.test_reopening_keeps_leases_and_fences

@@ -92,6 +92,8 @@ class Store(Protocol):
         """Apply all of the writes in one transaction, or none and raise why.
 
         Returns when the batch has reached its durability class: the strongest that any of its writes asks for.
+        A store that is spread over several servers may refuse (`Unsupported`) a batch of more than one owner, which
+        is a tenant with a user and an agent; within one every store takes it.
         """
 
     async def close(self) -> None:

@@ -103,9 +103,11 @@ async def _open(url: str, settings: Settings, clock: Clock) -> Store:
         )
     if scheme in ("postgresql", "postgres"):
         return await _open_postgres(url, settings, clock)
+    if scheme.partition("+")[0] in ("redis", "rediss"):
+        return await _open_redis(url, clock)
     raise BadSettings(
         f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH, "
-        "postgresql://USER@HOST/DATABASE or memory://"
+        "postgresql://USER@HOST/DATABASE, redis://HOST:PORT/DB or memory://"
     )
 
 
@@ -119,3 +121,13 @@ async def _open_postgres(url: str, settings: Settings, clock: Clock) -> Store:
     # Machines that share a server go by its clock, not each by its own; a clock that was given is somebody's wish.
     ours = None if clock is system_clock else clock
     return await PostgresStore.open(url, connections=2 * settings.readers, clock=ours)
+
+
+async def _open_redis(url: str, clock: Clock) -> Store:
+    try:
+        from recollect.stores.redis import RedisStore
+    except ModuleNotFoundError as error:
+        if error.name != "redis":
+            raise
+        raise BadSettings("a redis:// URL needs the client: pip install 'recollect[redis]'") from error
+    return await RedisStore.open(url, clock=clock)

@@ -139,7 +139,8 @@ class ExpiryContract:
     async def test_expired_tasks_are_listed_by_their_end(self, store: Tasks, clock: ManualClock) -> None:
         for n, ttl in enumerate((3, 1, 2, 1, 9)):
             await store.write(save(task=f"t{n}", ttl=ttl * MINUTE))
-        await store.write(save(task="forever"), save(task="t1", space=ADA_ELSEWHERE.space("checkpoints"), ttl=MINUTE))
+        await store.write(save(task="forever"))
+        await store.write(save(task="t1", space=ADA_ELSEWHERE.space("checkpoints"), ttl=MINUTE))
         assert await store.expired(TASKS, clock.now + 60 * MINUTE) == []  # none has, whatever is asked for
         clock.forward(5 * MINUTE)
         found = await store.expired(TASKS, clock.now)
@@ -204,7 +205,8 @@ class ExpiryContract:
     async def test_it_is_known_where_there_are_tasks(self, store: Tasks, clock: ManualClock) -> None:
         assert await store.task_spaces("acme") == []
         other = replace(ADA, agent="another").space("checkpoints")
-        await store.write(save(ttl=MINUTE), save(space=other), save(space=ADA_ELSEWHERE.space("checkpoints")))
+        for write in (save(ttl=MINUTE), save(space=other), save(space=ADA_ELSEWHERE.space("checkpoints"))):
+            await store.write(write)
         clock.forward(2 * MINUTE)
         assert await store.task_spaces("acme") == [other, TASKS]
         await store.write(DropTask(other, "t"))

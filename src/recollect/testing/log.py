@@ -214,7 +214,8 @@ class LogContract:
         mine = [replace(ADA, session=name).space("conversation") for name in ("s1", "s2")]
         await store.write(*(append("a", space=space) for space in mine), append("a", space=ADA.space("episodic")))
         await store.write(append("a", space=BOB.space("conversation"), expires_at=clock.now))
-        await store.write(append("a", space=ADA_ELSEWHERE.space("conversation")), Clear(mine[1]))
+        await store.write(append("a", space=ADA_ELSEWHERE.space("conversation")))
+        await store.write(Clear(mine[1]))
         assert await store.owners(ADA.tenant) == [
             ADA.space("conversation"),
             BOB.space("conversation"),
@@ -230,7 +231,8 @@ class LogContract:
         spaces.append(ADA.space("working"))
         for n, space in enumerate(spaces):
             await store.write(append("same", space=space), append(f"own{n}", space=space))
-        await store.write(Clear(spaces[1]), append("last", cap=1, space=spaces[2]))
+        await store.write(Clear(spaces[1]))
+        await store.write(append("last", cap=1, space=spaces[2]))
         for n, space in enumerate(spaces):
             expected = [] if n == 1 else ["last"] if n == 2 else ["same", f"own{n}"]
             assert ids(await store.read(space)) == expected
@@ -240,7 +242,8 @@ class LogContract:
         sessions = [replace(ADA, session=name).space("conversation") for name in ("s2", "s1", "gone", "hidden")]
         await store.write(*(append("a", space=space) for space in sessions[:3]), append("a"))
         await store.write(append("a", space=sessions[3], expires_at=clock.now))
-        await store.write(Clear(sessions[2]), append("a", space=replace(BOB, session="s3").space("conversation")))
+        await store.write(Clear(sessions[2]))
+        await store.write(append("a", space=replace(BOB, session="s3").space("conversation")))
         assert [space.session for space in await store.logs(LOG)] == ["", "s1", "s2"]
         await store.write(append("late", space=sessions[1], at=START + SECOND))
         assert [space.session for space in await store.logs(LOG)] == ["", "s2", "s1"]

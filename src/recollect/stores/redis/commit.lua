@@ -1,0 +1,230 @@
+-- A batch, whole or not at all: first everything that could refuse it is looked at, then everything is written.
+--
+-- KEYS: one key of each owner in the batch, so that a cluster knows where to run this. The other keys are made of
+-- the owners' prefixes and lie in the same slots.
+-- ARGV: batch id, its memory in ms, now, tolerance in microseconds ('' trusts now), for how many ms a log is kept
+-- after its last entry expired ('' until it is dropped), whether the owners were indexed, the owners (count; prefix and names each), the rows that were seen (count; key, task and row each), and the writes.
+
+local at = 0
+local function take()
+    at = at + 1
+    return ARGV[at]
+end
+
+local id, memory, now, tolerance, grace, indexed = take(), take(), take(), take(), take(), take()
+local clock = redis.call('TIME')
+local time = clock[1] .. string.format('%06d', clock[2])
+
+local owners = {}
+for _ = 1, tonumber(take()) do
+    table.insert(owners, {prefix = take(), names = take()})
+end
+
+-- Asked a second time, because the first answer never arrived: the answer again, and nothing else.
+local done = KEYS[1] .. ':' .. id
+local said = redis.call('GET', done)
+if said then
+    return {'ok', time, said}
+end
+
+if tolerance ~= '' and math.abs(tonumber(time) - tonumber(now) + 2 ^ 62) > tonumber(tolerance) then
+    return {'clock', time}
+end
+
+local rows, stale = {'stale', time}, false
+for _ = 1, tonumber(take()) do
+    local held, seen = redis.call('HGET', take(), take()) or '', take()
+    stale = stale or held ~= seen
+    table.insert(rows, held)
+end
+if stale then
+    return rows
+end
+
+-- What is written for an owner that no list of owners names could not be found again: the list comes first.
+local unknown = {'index', time}
+for _, owner in ipairs(owners) do
+    if owner.names ~= '' and redis.call('EXISTS', owner.prefix .. 'owner') == 0 then
+        if indexed == '1' then
+            redis.call('HSET', owner.prefix .. 'owner', 'names', owner.names)
+        else
+            table.insert(unknown, owner.prefix)
+        end
+    end
+end
+if #unknown > 2 then
+    return unknown
+end
+
+-- In the order of a log stand the headers of its entries: expiry and time (20 digits each), length of kind, kind, id.
+local function lives(header)
+    return string.sub(header, 1, 20) > now
+end
+
+local function id_of(header)
+    return string.sub(header, 51 + tonumber(string.sub(header, 41, 50)))
+end
+
+local function forget(order, data, first, last)
+    for _, header in ipairs(redis.call('ZRANGEBYSCORE', order, first, last)) do
+        redis.call('HDEL', data, id_of(header))
+    end
+    redis.call('ZREMRANGEBYSCORE', order, first, last)
+end
+
+-- Only what lives counts, so that hidden entries take no room; what is older than the newest `cap` of it goes.
+local function trim(order, data, cap)
+    if redis.call('ZCARD', order) <= cap then
+        return
+    end
+    local living, from = 0, 0
+    while true do
+        local page = redis.call('ZREVRANGE', order, from, from + 199, 'WITHSCORES')
+        if #page == 0 then
+            return
+        end
+        for n = 1, #page, 2 do
+            if lives(page[n]) then
+                living = living + 1
+                if living > cap then
+                    return forget(order, data, '-inf', page[n + 1])
+                end
+            end
+        end
+        from = from + 200
+    end
+end
+
+-- The server drops a log whose every entry has expired and whose grace is over. One that holds, or has held since it
+-- was last empty, an entry without an end stays.
+local function put_off(order, data, left, header)
+    if string.sub(header, 1, 20) == '99999999999999999999' then
+        redis.call('PERSIST', order)
+        redis.call('PERSIST', data)
+    elseif left ~= -1 then
+        local millis = math.floor(tonumber(time) / 1000)
+        local last = math.floor((tonumber(string.sub(header, 1, 20)) - 2 ^ 62) / 1000) + tonumber(grace)
+        last = string.format('%.0f', math.max(millis + left, last, millis + tonumber(grace)))
+        redis.call('PEXPIREAT', order, last)
+        redis.call('PEXPIREAT', data, last)
+    end
+end
+
+-- With its length, so that no two tasks of different sessions can have one name.
+local function named(space, task)
+    return #space .. ':' .. space .. task
+end
+
+local function put_end(prefix, space, task, old, new)
+    if old ~= new then
+        if old ~= '' then
+            redis.call('ZREM', prefix .. 'ends:' .. space, old .. task)
+        end
+        if new ~= '' then
+            redis.call('ZADD', prefix .. 'ends:' .. space, 0, new .. task)
+        end
+    end
+end
+
+local function put_row(prefix, space, task, row, old, new)
+    redis.call('HSET', prefix .. 'tasks:' .. space, task, row)
+    redis.call('ZADD', prefix .. 'names:' .. space, 0, task)
+    redis.call('SADD', prefix .. 'spaces', space)
+    put_end(prefix, space, task, old, new)
+end
+
+local answer = ''
+local writes = {}
+
+function writes.append(prefix, space)
+    local id, header, value, cap = take(), take(), take(), take()
+    local order, data = prefix .. 'order:' .. space, prefix .. 'data:' .. space
+    local held = redis.call('HGET', data, id)
+    local place = held and string.sub(held, 1, 20)
+    local header_held = held and redis.call('ZRANGEBYSCORE', order, place, place)[1]
+    if not header_held or not lives(header_held) then
+        if header_held then
+            redis.call('ZREM', order, header_held)  -- nobody can see it any more, so its id is free again
+        end
+        local left = redis.call('PTTL', order)
+        local seq = redis.call('HINCRBY', prefix .. 'owner', 'seq:' .. space, 1)
+        redis.call('ZADD', order, seq, header)
+        redis.call('HSET', data, id, string.format('%020.0f', seq) .. value)
+        redis.call('SADD', prefix .. 'logs', space)
+        if grace ~= '' then
+            put_off(order, data, left, header)
+        end
+    end
+    if cap ~= '' then
+        trim(order, data, tonumber(cap))
+    end
+end
+
+function writes.clear(prefix, space)
+    redis.call('DEL', prefix .. 'order:' .. space, prefix .. 'data:' .. space)
+    redis.call('SREM', prefix .. 'logs', space)
+end
+
+function writes.drop(prefix, space)
+    local order, data = prefix .. 'order:' .. space, prefix .. 'data:' .. space
+    for _ = 1, tonumber(take()) do
+        local seq = take()
+        forget(order, data, seq, seq)
+    end
+    if redis.call('EXISTS', order) == 0 then
+        redis.call('SREM', prefix .. 'logs', space)
+    end
+end
+
+function writes.row(prefix, space)
+    put_row(prefix, space, take(), take(), take(), take())
+end
+
+-- One sequence for the whole space: a fence is never given twice, not even after its task was dropped.
+function writes.claim(prefix, space)
+    local task, row, old, new = take(), take(), take(), take()
+    answer = string.format('%.0f', redis.call('HINCRBY', prefix .. 'owner', 'fence:' .. space, 1))
+    put_row(prefix, space, task, row .. answer .. ']', old, new)
+end
+
+function writes.state(prefix, space)
+    local task, version, state, keep = take(), tonumber(take()), take(), tonumber(take())
+    local versions = prefix .. 'versions:' .. named(space, task)
+    for _, kept in ipairs(redis.call('HKEYS', versions)) do
+        if tonumber(kept) <= version - keep then
+            redis.call('HDEL', versions, kept)
+        end
+    end
+    redis.call('HSET', versions, version, state)
+end
+
+function writes.note(prefix, space)
+    local task, step, note = take(), take(), take()
+    local steps = prefix .. 'steps:' .. named(space, task)
+    if redis.call('HSET', steps, step, note) == 1 then
+        redis.call('RPUSH', prefix .. 'course:' .. named(space, task), step)
+    end
+end
+
+function writes.gone(prefix, space)
+    local task, old = take(), take()
+    local name = named(space, task)
+    redis.call('HDEL', prefix .. 'tasks:' .. space, task)
+    redis.call('ZREM', prefix .. 'names:' .. space, task)
+    redis.call('DEL', prefix .. 'versions:' .. name, prefix .. 'steps:' .. name, prefix .. 'course:' .. name)
+    put_end(prefix, space, task, old, '')
+    if redis.call('EXISTS', prefix .. 'tasks:' .. space) == 0 then
+        redis.call('SREM', prefix .. 'spaces', space)
+    end
+end
+
+while at < #ARGV do
+    local write = writes[take()]
+    write(take(), take())
+end
+
+-- The last word, and not the first: on a full server it would forbid what only removes.
+if memory ~= '' then
+    redis.call('SET', done, answer, 'PX', memory)
+end
+return {'ok', time, answer}

@@ -1,0 +1,76 @@
+"""The names of keys: all that belongs to one owner lies in one slot, and so in one place of a cluster.
+
+An owner is a tenant with a user and an agent. Its keys are `recollect:{TAG}:…`, where the tag is made of hashes: names
+may hold any character, and a list of owners that outlives its members then names nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from recollect.stores.ops import TaskWrite, Write
+from recollect.values import Space
+
+ROOT = b"recollect:"
+TaskName = tuple[Space, str]
+
+
+def raw(text: str) -> bytes:
+    """As bytes, also what is no proper text: it may be asked for, and is then not found."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def prefix_of(space: Space) -> bytes:
+    """What the names of all of an owner's keys begin with."""
+    owner = _digest(space.tenant, space.user, space.agent)
+    return b"%s{%s.%s}:" % (ROOT, _digest(space.tenant), owner)
+
+
+def names_of(space: Space) -> bytes:
+    """The owner as the store remembers it, to be listed by."""
+    return raw(json.dumps([space.tenant, space.user, space.agent]))
+
+
+def within(space: Space) -> bytes:
+    """A space's name among those of its owner."""
+    return raw(f"{space.tier}/{space.session}")
+
+
+def index_of(tenant: str) -> bytes:
+    """The list of a tenant's owners. It lies where its own name says, which is elsewhere than the owners do."""
+    return b"%s{%s}:owners" % (ROOT, _digest(tenant))
+
+
+def order(space: Space) -> bytes:
+    return prefix_of(space) + b"order:" + within(space)
+
+
+def data(space: Space) -> bytes:
+    return prefix_of(space) + b"data:" + within(space)
+
+
+def table(space: Space) -> bytes:
+    return prefix_of(space) + b"tasks:" + within(space)
+
+
+def names(space: Space) -> bytes:
+    return prefix_of(space) + b"names:" + within(space)
+
+
+def ends(space: Space) -> bytes:
+    return prefix_of(space) + b"ends:" + within(space)
+
+
+def of_task(kind: bytes, name: TaskName) -> bytes:
+    """A key of one task alone: its `versions`, its `steps` or the `course` of them."""
+    space = within(name[0])
+    return b"%s%s:%d:%s%s" % (prefix_of(name[0]), kind, len(space), space, raw(name[1]))
+
+
+def task_of(write: Write) -> TaskName | None:
+    return (write.space, write.task) if isinstance(write, TaskWrite) else None
+
+
+def _digest(*names: str) -> bytes:
+    return hashlib.blake2b(raw(json.dumps(names)), digest_size=16).hexdigest().encode()

@@ -1,0 +1,68 @@
+"""Logs: an order of headers and the entries by their ids, read by scripts that skip what is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from recollect.stores.ops import Entry
+from recollect.stores.redis import keys
+from recollect.stores.redis.server import Server
+from recollect.stores.redis.values import entry_of, moment
+from recollect.stores.tails import Reach, Tail
+from recollect.values import Space
+
+# A place in a log is counted in numbers that scripts know exactly.
+_LAST_PLACE = 1 << 53
+
+
+class Logs:
+    """What is asked of logs."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def get(self, space: Space, ids: Sequence[str], now: datetime) -> list[Entry]:
+        wanted = [keys.raw(id) for id in dict.fromkeys(ids)]
+        if not wanted:
+            return []
+        held = await self._server.command("HMGET", keys.data(space), *wanted)
+        found = [entry_of(value) for value in held if value is not None]
+        return [entry for entry in found if entry.expires_at is None or entry.expires_at > now]
+
+    async def recent(self, space: Space, limit: int, kinds: Sequence[str], now: datetime) -> list[Entry]:
+        return await self._read(space, moment(now), b"", limit, kinds)
+
+    async def read(self, space: Space, after: int, limit: int, now: datetime | None) -> list[Entry]:
+        place = b"%d" % max(min(after, _LAST_PLACE), -_LAST_PLACE)
+        return await self._read(space, b"" if now is None else moment(now), place, limit, ())
+
+    async def tails(self, space: Space, reach: Reach, now: datetime) -> list[Tail]:
+        told = await self._listed(
+            space, now, keys.within(space), *(b"%d" % most for most in (reach.own, reach.others, reach.of_each))
+        )
+        return [_tail(_named(space, name), values) for name, values in told]
+
+    async def listed(self, owner: Space, now: datetime | None) -> list[Space]:
+        told = await self._listed(owner, now, b"")
+        return [_named(owner, name) for _, name in sorted(map(tuple, told))]
+
+    async def _read(self, space: Space, now: bytes, after: bytes, limit: int, kinds: Sequence[str]) -> list[Entry]:
+        args = (now, after, b"%d" % limit, *map(keys.raw, kinds))
+        found = await self._server.script("read", (keys.order(space), keys.data(space)), args)
+        return [entry_of(value) for value in found]
+
+    async def _listed(self, space: Space, now: datetime | None, *rest: bytes) -> list:  # type: ignore[type-arg]
+        prefix = keys.prefix_of(space)
+        seen_at = b"" if now is None else moment(now)
+        return await self._server.script("logs", (prefix + b"logs",), (prefix, space.tier.encode(), seen_at, *rest))
+
+
+def _named(owner: Space, name: bytes) -> Space:
+    """The space of an owner that a name within stands for."""
+    return replace(owner, session=name.decode("utf-8", "surrogatepass").partition("/")[2])
+
+
+def _tail(space: Space, values: Sequence[bytes]) -> Tail:
+    return Tail.of(space, [entry_of(value) for value in values])

@@ -1,0 +1,179 @@
+"""The line to a server or cluster: one request at a time tried until it is answered, or given up with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar, cast
+from urllib.parse import parse_qsl, urlencode
+
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from recollect.errors import BadSettings, StoreClosed, StoreUnavailable
+from recollect.stores.redis.failures import PASSING, REFUSED, said, shown
+from recollect.stores.redis.promise import check_promise, check_version
+
+T = TypeVar("T")
+
+_CLUSTER = "+cluster"
+_GRACE, _MOST_DAYS = "purge_after_days", 36_525
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """In seconds: how long one answer is waited for, and how long it is tried altogether."""
+
+    answer: float = 3.0
+    altogether: float = 8.0
+
+
+class Server:
+    """Scripts and commands on one server, or on whichever of a cluster has their keys."""
+
+    def __init__(self, url: str, patience: Patience) -> None:
+        self.url = url
+        self._patience = patience
+        url, self.grace = _without_grace(url)
+        scheme, _, rest = url.partition("://")
+        self.is_cluster = scheme.endswith(_CLUSTER)
+        self._closed = False
+        # What is tried again is decided here alone: every batch has an id, and is then not done twice.
+        once = Retry(NoBackoff(), 0)
+        waits: dict[str, Any] = {"socket_timeout": patience.answer, "socket_connect_timeout": patience.answer}
+        try:
+            if self.is_cluster:
+                plain = f"{scheme.removesuffix(_CLUSTER)}://{rest}"
+                self._client: Any = RedisCluster.from_url(plain, retry=once, **waits)
+            else:
+                pool = BlockingConnectionPool.from_url(
+                    url, max_connections=32, timeout=patience.altogether, retry=once, **waits
+                )
+                self._client = Redis.from_pool(pool)
+        except (ValueError, exceptions.RedisError) as error:
+            raise BadSettings(f"{shown(url)} is no URL of a Redis server ({error}); use redis://HOST:6379/0") from error
+
+    async def greet(self) -> None:
+        """See that the server is there, lets us in, is new enough, and keeps what it acknowledges."""
+        place = shown(self.url)
+        for ask in await self._nodes():
+            info = cast("Mapping[str, object]", await self._tried(lambda ask=ask: ask("INFO")))  # type: ignore[misc]
+            check_version(place, info)
+            check_promise(place, info, await self._config(ask))
+
+    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> list[Any]:
+        """Run a script; the server keeps its text, and is told it when it does not."""
+        source, sha = _script(name)
+
+        async def run() -> Any:
+            try:
+                return await self._client.execute_command("EVALSHA", sha, len(keys), *keys, *args)
+            except exceptions.NoScriptError:
+                return await self._client.execute_command("EVAL", source, len(keys), *keys, *args)
+
+        return cast("list[Any]", await self._tried(run))
+
+    async def command(self, *parts: bytes | int | str) -> Any:
+        return await self._tried(lambda: self._client.execute_command(*parts))
+
+    async def names(self, pattern: bytes) -> list[bytes]:
+        """The keys of every node that fit a pattern."""
+
+        async def scan() -> list[bytes]:
+            return [key async for key in self._client.scan_iter(match=pattern, count=1000)]
+
+        return await self._tried(scan)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._client.aclose()
+            if not self.is_cluster:
+                await self._client.connection_pool.aclose()
+
+    async def _nodes(self) -> list[Callable[..., Awaitable[Any]]]:
+        if not self.is_cluster:
+            return [self._client.execute_command]
+        await self._tried(self._client.initialize)
+        return [_of_node(self._client, node) for node in self._client.get_primaries()]
+
+    async def _config(self, ask: Callable[..., Awaitable[Any]]) -> Mapping[str, str] | None:
+        try:
+            told = await ask("CONFIG GET", "appendfsync")
+        except exceptions.ResponseError:  # whoever runs it for others often keeps this to themselves
+            return None
+        except exceptions.RedisError as error:
+            raise said(error, self.url) from error
+        return {_text(name): _text(value) for name, value in dict(told).items()}
+
+    async def _tried(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What the work answers. What can pass is waited for; what cannot is told at once."""
+        if self._closed:
+            raise StoreClosed("this store was closed; open it again")
+        started, pause = time.monotonic(), _FIRST_PAUSE
+        calls_off = _calls_off()
+        while True:
+            try:
+                async with asyncio.timeout(self._patience.altogether):
+                    answer = await work()
+                if _calls_off() > calls_off:  # the client's pool swallows one now and then, and answers
+                    raise asyncio.CancelledError
+                return answer
+            except TimeoutError as error:
+                raise StoreUnavailable(
+                    f"{shown(self.url)} has not answered for {self._patience.altogether:g} seconds; see that it runs. "
+                    "What was being written may have arrived: write it again with the same ids"
+                ) from error
+            except exceptions.RedisError as error:
+                if _calls_off() > calls_off:
+                    raise asyncio.CancelledError from error
+                passing = isinstance(error, PASSING) and not isinstance(error, REFUSED)
+                if not passing or time.monotonic() - started + pause > self._patience.altogether:
+                    raise said(error, self.url) from error
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _without_grace(url: str) -> tuple[str, bytes]:
+    """A URL without our own option, and for how many milliseconds the server keeps a log that has expired."""
+    place, _, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    rest = urlencode([one for one in options if one[0] != _GRACE])
+    days = dict(options).get(_GRACE)
+    if days is None:
+        return url, b""
+    if not days.isdecimal() or not 1 <= int(days) <= _MOST_DAYS:
+        raise BadSettings(f"{_GRACE} is a number of days, from 1 to {_MOST_DAYS:,}, not {days!r}")
+    return f"{place}?{rest}" if rest else place, b"%d" % (int(days) * 86_400_000)
+
+
+def _calls_off() -> int:
+    """How often somebody has asked for what runs here to be given up."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+@cache
+def _script(name: str) -> tuple[str, str]:
+    source = resources.files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
+    return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+def _of_node(client: Any, node: Any) -> Callable[..., Awaitable[Any]]:
+    async def ask(*parts: str) -> Any:
+        told = await client.execute_command(*parts, target_nodes=node)
+        return told[node.name] if isinstance(told, dict) and node.name in told else told
+
+    return ask
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,138 @@
+"""Opening a Redis server: what is refused, in which words, and with which way out."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recollect.errors import BadSettings, StoreClosed, StoreUnavailable, Unsupported
+from recollect.settings import Settings
+from recollect.stores.connect import connect
+from recollect.stores.redis import RedisStore
+from recollect.stores.redis.promise import check_version
+from recollect.stores.redis.server import Patience
+from recollect.testing import ManualClock
+from recollect.testing.samples import LOG, append, put
+from tests.servers.redis import RedisServer, free_port
+
+HASTY = Patience(answer=0.5, altogether=0.5)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    started = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield started
+    started.kill()
+
+
+@pytest.fixture
+def configured(server: RedisServer) -> Iterator[RedisServer]:
+    """A server that the test may set as it likes."""
+    yield server
+    with server.client() as client:
+        for name, value in (("appendonly", "yes"), ("appendfsync", "always"), ("maxmemory-policy", "noeviction")):
+            client.config_set(name, value)
+
+
+def configure(server: RedisServer, name: str, value: str) -> None:
+    with server.client() as client:
+        client.config_set(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "way_out"),
+    [
+        ("appendonly", "no", "CONFIG SET appendonly yes"),
+        ("appendfsync", "no", "CONFIG SET appendfsync always"),
+        ("maxmemory-policy", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction"),
+        ("maxmemory-policy", "volatile-ttl", "CONFIG SET maxmemory-policy noeviction"),
+    ],
+)
+async def test_a_server_that_loses_what_it_acknowledged_is_refused(
+    configured: RedisServer, name: str, value: str, way_out: str
+):
+    configure(configured, name, value)
+    with pytest.raises(Unsupported, match=way_out):
+        await RedisStore.open(configured.url)
+
+
+async def test_a_server_that_may_lose_a_second_is_told_of(configured: RedisServer, caplog: pytest.LogCaptureFixture):
+    configure(configured, "appendfsync", "everysec")
+    with caplog.at_level(logging.WARNING, "recollect.stores"):
+        await (await RedisStore.open(configured.url)).close()
+    assert "CONFIG SET appendfsync always" in caplog.text
+
+
+async def test_a_wrong_password_is_told_at_once_and_not_shown(tmp_path: Path):
+    server = RedisServer(tmp_path / "redis", "--aclfile", str(_users(tmp_path))).start()
+    try:
+        with pytest.raises(StoreUnavailable, match="ACL SETUSER"):
+            await RedisStore.open(server.url)
+        for login in ("ada:wr0ng@", "bob:wr0ng@"):
+            with pytest.raises(StoreUnavailable, match="PASSWORD@HOST") as refused:
+                await RedisStore.open(f"redis://{login}127.0.0.1:{server.port}/0")
+            assert "wr0ng" not in str(refused.value)
+        store = await RedisStore.open(f"redis://ada:secret@127.0.0.1:{server.port}/0")
+        await store.write(append("a"))
+        await store.close()
+    finally:
+        server.kill()
+
+
+def _users(folder: Path) -> Path:
+    """Somebody with the rights that the error message for missing ones names, and the tests with none but ping."""
+    file = folder / "users.acl"
+    file.write_text(
+        "user default on nopass -@all +ping\n"
+        "user ada on >secret ~recollect:* +@read +@write +@scripting +info +time +config|get\n"
+    )
+    return file
+
+
+async def test_a_server_that_is_not_there_is_told_of():
+    with pytest.raises(StoreUnavailable, match=r"cannot be reached.*see that the server runs"):
+        await RedisStore.open(f"redis://127.0.0.1:{free_port()}/0", patience=HASTY)
+
+
+def test_a_server_that_is_too_old_is_refused():
+    with pytest.raises(StoreUnavailable, match=r"5\.0\.14.*upgrade"):
+        check_version("redis://somewhere", {"redis_version": "5.0.14"})
+    check_version("redis://somewhere", {"redis_version": "6.2.0"})
+    check_version("redis://somewhere", {"redis_version": "8.10.1"})
+
+
+async def test_tiers_that_redis_cannot_keep_are_refused_at_open(server: RedisServer):
+    with pytest.raises(Unsupported, match="Records"):
+        await connect(server.url, Settings(), ManualClock())
+    place = {"default": "memory://", "conversation": server.url, "episodic": server.url, "checkpoints": server.url}
+    stores = await connect(place, Settings(), ManualClock())
+    assert len(stores.every) == 2
+    with pytest.raises(Unsupported, match="no Put"):
+        await stores.log("conversation").write(append("a"), put("b"))
+    assert await stores.log("conversation").recent(LOG) == []
+    await stores.close()
+    with pytest.raises(StoreClosed):
+        await stores.log("conversation").recent(LOG)
+
+
+async def test_what_is_no_url_is_refused():
+    for url in ("redis://localhost:many/0", "rediss+clusters://localhost", "redis://localhost?purge_after_days=0"):
+        with pytest.raises(BadSettings):
+            await connect({"default": "memory://", "episodic": url}, Settings(), ManualClock())
+
+
+def test_without_the_client_the_extra_is_named():
+    code = (
+        "import sys, asyncio; sys.modules['redis'] = None\n"
+        "from recollect.stores.connect import connect\n"
+        "from recollect.settings import Settings\n"
+        "from recollect.clock import system_clock\n"
+        "asyncio.run(connect({'default': 'memory://', 'episodic': 'redis://localhost'}, Settings(), system_clock))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "pip install 'recollect[redis]'" in ended.stderr

@@ -1,0 +1,200 @@
+"""What is particular to Redis: one script a batch, two servers that share no transaction, and the server's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from recollect.clock import system_clock
+from recollect.errors import Conflict, FencedOut, StoreFull, StoreUnavailable
+from recollect.stores.ops import Clear, DropTask
+from recollect.stores.redis import RedisStore, keys
+from recollect.stores.redis.server import Patience
+from recollect.testing import ManualClock
+from recollect.testing.samples import BOB, LOG, MINUTE, SECOND, TASKS, append, ids, save
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    started = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield started
+    started.kill()
+
+
+@pytest.fixture
+async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
+    with server.client() as client:
+        client.flushall()
+    opened = await RedisStore.open(server.url, patience=Patience(answer=0.5, altogether=1))
+    yield opened
+    await opened.close()
+
+
+async def test_a_batch_of_several_owners_is_one_on_a_single_server(store: RedisStore):
+    theirs = BOB.space("conversation")
+    with pytest.raises(FencedOut):
+        await store.write(append("a"), append("a", space=theirs), save(fence=7))
+    assert await store.owners("acme") == []
+    await store.write(append("a"), append("a", space=theirs), save())
+    assert await store.owners("acme") == [LOG, theirs]
+
+
+async def test_an_owner_who_was_listed_and_wrote_nothing_is_passed_over(store: RedisStore, server: RedisServer):
+    """As a crash between the list of owners and the first batch leaves it."""
+    with server.client() as client:
+        client.sadd(keys.index_of("acme"), keys.prefix_of(LOG))
+    assert await store.owners("acme") == []
+    assert await store.task_spaces("acme") == []
+    await store.write(append("a"))
+    assert await store.owners("acme") == [LOG]
+
+
+async def test_names_that_run_into_each_other_are_kept_apart(store: RedisStore):
+    first, second = replace(TASKS, session="a"), replace(TASKS, session="ab")
+    await store.write(save("[1]", space=first, task="bt"))
+    await store.write(save("[2]", space=second, task="t"))
+    kept = [await store.checkpoints(first, "bt"), await store.checkpoints(second, "t")]
+    assert [[one.state for one in versions] for versions in kept] == [["[1]"], ["[2]"]]
+
+
+async def test_time_is_the_servers(server: RedisServer, store: RedisStore):
+    now = system_clock()
+    lease = await store.claim(TASKS, "t", "w1", MINUTE)
+    assert abs(lease.expires_at - MINUTE - now) < 30 * SECOND
+    ahead = ManualClock(now + timedelta(days=3653))
+    behind = await RedisStore.open(server.url, clock=ahead)
+    # A clock that was given is taken at its word; the store with the server's still goes by that.
+    taken = await behind.claim(TASKS, "t", "w2", MINUTE)
+    assert taken.fence > lease.fence
+    again = await store.claim(TASKS, "t", "w1", MINUTE)
+    assert again.fence > taken.fence
+    await behind.close()
+
+
+async def test_a_clock_that_was_stopped_is_set_before_anything_is_written(store: RedisStore):
+    """A machine that slept for an hour, say: the steady clock did not go on."""
+    await store.write(append("a", expires_at=system_clock() + MINUTE))
+    store._clock.hear(b"%d" % 10**15)
+    lease = await store.claim(TASKS, "t", "w1", MINUTE)
+    assert abs(lease.expires_at - MINUTE - system_clock()) < 30 * SECOND
+
+
+async def test_another_process_is_seen_though_rows_are_remembered(store: RedisStore, server: RedisServer):
+    other = await RedisStore.open(server.url)
+    await store.write(save("[1]"))
+    await other.write(save("[2]", expect=1))
+    with pytest.raises(Conflict, match="at version 2"):
+        await store.write(save("[x]", expect=1))
+    await other.write(DropTask(TASKS, "t"))
+    await store.write(save("[new]", expect=0))
+    found = await other.checkpoint(TASKS, "t")
+    assert found is not None
+    assert (found.version, found.state) == (1, "[new]")
+    await other.close()
+
+
+async def test_a_damaged_version_is_told_and_not_raised(store: RedisStore, server: RedisServer):
+    await store.write(save('{"a": 1}'))
+    await store.write(save('{"a": 2}'))
+    assert await store.check() == []
+    key = keys.of_task(b"versions", (TASKS, "t"))
+    with server.client() as client:
+        kept = client.hget(key, "2")
+        assert isinstance(kept, bytes)
+        client.hset(key, "2", kept.replace(b'"a": 2', b'"a": 3'))
+        client.hset(key, "1", b"\xff not ours")
+    assert [one.intact for one in await store.checkpoints(TASKS, "t")] == [False, False]
+    assert len(await store.check()) == 2
+
+
+async def test_a_full_server_is_told_and_still_forgets(store: RedisStore, server: RedisServer):
+    await store.write(append("a"), save("[1]"))
+    with server.client() as client:
+        client.config_set("maxmemory", "1mb")
+        try:
+            with pytest.raises(StoreFull, match="maxmemory"):
+                await store.write(append("b"), save("[2]"))
+            assert ids(await store.read(LOG)) == ["a"]
+            await store.write(Clear(LOG), DropTask(TASKS, "t"))
+            assert await store.read(LOG) == []
+            assert await store.task(TASKS, "t") is None
+        finally:
+            client.config_set("maxmemory", "0")
+
+
+async def test_a_server_that_goes_is_told_and_found_again(store: RedisStore, server: RedisServer):
+    await store.write(append("a"))
+    await asyncio.to_thread(server.kill)
+    try:
+        with pytest.raises(StoreUnavailable, match="same ids"):
+            await store.write(append("b"))
+        with pytest.raises(StoreUnavailable):
+            await store.recent(LOG)
+    finally:
+        await asyncio.to_thread(server.start)
+    await store.write(append("b"))
+    assert ids(await store.recent(LOG)) == ["a", "b"]
+
+
+async def test_what_is_called_off_ends(store: RedisStore):
+    async def on(name: str) -> None:
+        while True:
+            await store.write(append(name))
+
+    for _ in range(10):
+        running = [asyncio.create_task(on(name)) for name in "abcd"]
+        await asyncio.sleep(0.05)
+        for one in running:
+            one.cancel()
+        done, going_on = await asyncio.wait(running, timeout=2)
+        for one in going_on:
+            one.cancel()
+        assert going_on == set()
+        assert all(one.cancelled() for one in done)
+
+
+async def test_scripts_that_the_server_forgot_are_told_it_again(store: RedisStore, server: RedisServer):
+    await store.write(append("a"))
+    with server.client() as client:
+        client.script_flush()
+    await store.write(append("b"))
+    assert ids(await store.recent(LOG)) == ["a", "b"]
+
+
+async def test_a_log_that_has_expired_is_dropped_by_the_server_where_it_was_told_to(server: RedisServer):
+    with server.client() as client:
+        client.flushall()
+    store = await RedisStore.open(f"{server.url}?purge_after_days=2")
+    brief, kept = (replace(LOG, session=name) for name in ("brief", "kept"))
+    soon = system_clock() + MINUTE
+    await store.write(append("a", space=brief, expires_at=soon + MINUTE), append("b", space=brief, expires_at=soon))
+    await store.write(append("a", space=kept), append("b", space=kept, expires_at=soon))
+    with server.client() as client:
+        for key in (keys.order(brief), keys.data(brief)):
+            left = timedelta(milliseconds=int(client.pttl(key)))
+            assert timedelta(days=2) < left <= timedelta(days=2) + 2 * MINUTE
+        assert client.pttl(keys.order(kept)) == client.pttl(keys.data(kept)) == -1
+        client.pexpire(keys.order(brief), 1)
+        client.pexpire(keys.data(brief), 1)
+        await asyncio.sleep(0.05)
+    assert await store.logs(LOG, hidden=True) == [kept]
+    await store.write(Clear(kept))
+    assert await store.owners("acme") == []
+    last = append("c", space=brief)
+    await store.write(last)
+    assert [entry.seq for entry in await store.read(brief)] == [3]
+    await store.close()
+
+
+async def test_unless_told_to_the_server_drops_nothing(store: RedisStore, server: RedisServer):
+    """A leap of its clock would cost what has merely expired; it is hidden, and dropped after a look at the clock."""
+    await store.write(append("a", expires_at=system_clock() - MINUTE), save(ttl=SECOND))
+    with server.client() as client:
+        named = [key for key in client.scan_iter() if b":done:" not in key]
+        assert len(named) >= 6
+        assert {client.pttl(key) for key in named} == {-1}
