@@ -78,6 +78,8 @@ class Embedding:
         # Held on to: `become` may come between two batches, and one answer must not mix two models.
         embedder, cache = self._embedder, self._cache
         known = cache.get_all(texts)
+        if len(texts) == 1 and known:
+            return known[texts[0]][np.newaxis]
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         for start in range(0, len(missing), self._batch):
             some = missing[start : start + self._batch]
@@ -211,6 +213,8 @@ class _Cache:
 
     def put_all(self, vectors: dict[str, NDArray[np.float32]]) -> None:
         with self._lock:
+            for vector in vectors.values():
+                vector.flags.writeable = False  # it is handed out as it is
             self._vectors.update(vectors)
             while len(self._vectors) > self._size:
                 self._vectors.popitem(last=False)

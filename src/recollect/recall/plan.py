@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import pairwise
 
 from recollect.recall.times import Span, times_named
@@ -66,7 +67,14 @@ def plan(query: str, speakers: Iterable[str], now: datetime, owner: str = "") ->
     somebody is addressed by it. They count as `named` instead. In a chat of user and assistant the memory's `owner` is
     the user, so that name is not embedded either; but it stays among the words, since facts may have it.
     """
-    known = list(speakers)
+    # A time that is named counts from a day, so a question is planned once a day for all tiers that it is put to.
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return _planned(query, frozenset(speakers), today, owner)
+
+
+@lru_cache(maxsize=256)
+def _planned(query: str, speakers: frozenset[str], today: datetime, owner: str) -> Plan:
+    known = sorted(speakers)
     roles = {speaker.lower() for speaker in known} & ROLES
     said = set(re.findall(r"\w+", query))
     called = {
@@ -85,7 +93,7 @@ def plan(query: str, speakers: Iterable[str], now: datetime, owner: str = "") ->
         named=frozenset(called),
         role=_role(query, roles) or ("user" if of_owner else None),
         of_owner=of_owner,
-        times=times_named(query, now),
+        times=times_named(query, today),
         pairs=frozenset(pairwise(ordered)),
     )
 

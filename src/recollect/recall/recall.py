@@ -29,7 +29,8 @@ from recollect.words import date_terms
 _LOOKED_AT = 50
 _REACH = 2
 
-_FEWEST = 16
+# Asked by meaning alone, nothing changes the order of the nearest but how long their texts are.
+_SPARE = 4
 _MOST_CANDIDATES = 20_000
 _SPACES_KNOWN = 4096
 
@@ -88,7 +89,8 @@ class Recall:
     async def _near(self, question: Question, calibration: Calibration) -> list[Hit] | frozenset[str]:
         """Asked by meaning alone where nobody speaks, there is nothing to plan: no words, no neighbours, no names."""
         vector = (await self._embedding.embed([question.text]))[0]
-        ask = Ask(question.where, vector, (), max(_twice(question), _FEWEST), 0, self._model())
+        limit = question.n + max(question.n // 2, _SPARE)
+        ask = Ask(question.where, vector, (), min(limit, _MOST_CANDIDATES), 0, self._model())
         return await self._store.gather(ask, ByMeaning(question, calibration))
 
     def _model(self) -> Model:

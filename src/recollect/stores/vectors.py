@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -18,6 +20,8 @@ _UNIT = 1e-6
 
 def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
     """One or more vectors as rows of unit length; `BadVector` when they are not finite or not of `dim`."""
+    if _is_unit(given) and dim in (None, len(given)):
+        return given[np.newaxis]
     try:
         rows = np.atleast_2d(np.asarray(given, dtype=np.float32))
     except (TypeError, ValueError) as error:
@@ -28,13 +32,22 @@ def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
         raise BadVector(f"a vector has {rows.shape[1]} dimensions where {dim} are expected; is it the right embedder?")
     if not np.isfinite(rows).all():
         raise BadVector("a vector has entries that are not finite (NaN or infinity); nothing was stored")
-    if len(rows) == 1 and abs(float(rows[0] @ rows[0]) - 1.0) < _UNIT:
-        return np.ascontiguousarray(rows)  # as a question's vector comes from its embedder
     # Scaled first: the square of a large float32 overflows, of a small one vanishes.
     largest = np.abs(rows).max(axis=1, keepdims=True)
     scaled = rows / np.where(largest == 0.0, 1.0, largest)
     length = np.linalg.norm(scaled, axis=1, keepdims=True)
     return np.ascontiguousarray(scaled / np.where(length == 0.0, 1.0, length), dtype=np.float32)
+
+
+def _is_unit(given: ArrayLike) -> TypeGuard[NDArray[np.float32]]:
+    """Whether it is a vector as a question's comes from its embedder. What is not finite has no length of one."""
+    return (
+        type(given) is np.ndarray
+        and given.dtype == np.float32
+        and given.ndim == 1
+        and given.flags.c_contiguous
+        and abs(float(given @ given) - 1.0) < _UNIT
+    )
 
 
 def packed(rows: NDArray[np.float32]) -> NDArray[np.float16]:

@@ -126,7 +126,7 @@ class SemanticMemory:
             live_at=moment,
             known_at=moment if as_of is not None else None,
             min_importance=_fraction("min_importance", min_importance),
-            conditions=await self._conditions(where),
+            conditions=() if where is None else await self._conditions(where),
         )
         return await self._found(
             Question(

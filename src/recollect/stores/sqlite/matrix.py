@@ -50,6 +50,7 @@ class Matrix:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._state: State | None = None
+        self._view: View | None = None
         self._forget()
 
     @property
@@ -65,10 +66,15 @@ class Matrix:
         after = int(self._ids[self._count - 1]) if self._count else (first << PART_BITS) - 1
         for ids, rows in chunks(connection, state.generation, after, ((last + 1) << PART_BITS) - 1):
             self._append(ids, rows)
-        self._state = state
+        self._state, self._view = state, None
 
     def view(self) -> View:
         """What is there now. Rows are only ever added behind these, so the view stays true."""
+        if self._view is None:
+            self._view = self._seen()
+        return self._view
+
+    def _seen(self) -> View:
         assert self._state is not None
         generation = self._state.generation
         # A reader at a later moment may have added rows that this one must not see yet.
@@ -81,6 +87,7 @@ class Matrix:
             self._rows[:count] if len(self._rows) or not coded else None,
             self._codes[:count] if coded else None,
             self._scales[:count],
+            _passages(self._ids[:count]),
         )
 
     def _forget(self) -> None:
@@ -114,16 +121,18 @@ class View:
     rows: Rows | None
     codes: Codes | None
     scales: NDArray[np.float32]
+    passages: int
+    """How many vectors the longest item has."""
 
     def scan(self, query: NDArray[np.float32]) -> Scan:
         if self.codes is not None:
             _check_length(query, self.codes)
             rough, doubt = _rough_of_codes(query, self.codes, self.scales)
-            return Scan(self.generation, self.ids, rough, self.rows, doubt)
+            return Scan(self.generation, self.ids, rough, self.rows, doubt, self.passages)
         assert self.rows is not None
         if len(self.ids):
             _check_length(query, self.rows)
-        return Scan(self.generation, self.ids, _rough(query, self.rows), self.rows, _DOUBT)
+        return Scan(self.generation, self.ids, _rough(query, self.rows), self.rows, _DOUBT, self.passages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,8 @@ class Scan:
     rows: Rows | None
     doubt: float
     """How far the first look may be off."""
+    passages: int
+    """How many vectors the longest item has, so that its passages cannot crowd others out."""
 
     def best(
         self, connection: apsw.Connection, query: NDArray[np.float32], allowed: Allowed, limit: int
@@ -147,7 +158,7 @@ class Scan:
             ids, rough, rows = ids[mask], rough[mask], None if rows is None else rows[mask]
         if not len(ids):
             return np.empty(0, np.int64), np.empty(0, np.float64)
-        passages = _passages(ids)
+        passages = self.passages
         if rows is None:
             # All that are in doubt may be very many, and each is read from the file: enough, and what ties with them.
             wanted = max(4 * limit, _CANDIDATES) * passages
@@ -187,7 +198,8 @@ def streamed(connection: apsw.Connection, state: State, query: NDArray[np.float3
         _check_length(query, rows)
         ids.append(some)
         rough.append(_rough(query, rows))
-    return Scan(state.generation, np.concatenate(ids), np.concatenate(rough), None, _DOUBT)
+    every = np.concatenate(ids)
+    return Scan(state.generation, every, np.concatenate(rough), None, _DOUBT, _passages(every))
 
 
 def bytes_needed(state: State, dim: int) -> int:
@@ -281,7 +293,6 @@ def _grown(held: NDArray[np.generic], count: int, new: NDArray[np.generic]) -> N
 
 
 def _passages(ids: NDArray[np.int64]) -> int:
-    """How many vectors the longest item among these has, so that its passages cannot crowd others out."""
     return int((ids & ((1 << PART_BITS) - 1)).max(initial=0)) + 1
 
 

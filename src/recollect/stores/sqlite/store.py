@@ -144,7 +144,7 @@ class SqliteStore:
         )
 
     async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
-        checked = replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0])
+        checked = ask if ask.vector is None else replace(ask, vector=normalised(ask.vector)[0])
 
         def answer(connection: apsw.Connection) -> T:
             return judge(*gather(self._search, connection, checked))
