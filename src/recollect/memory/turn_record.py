@@ -88,7 +88,7 @@ async def record(
     said = await asyncio.to_thread(_messages, turn, conversation, longest)
     happened = await _episodes(turn, episodic)
     await write_in_order((logs[0], said), (logs[1], happened))
-    await conversation.settle()
+    await conversation.settle(*said)
     return TurnRecord(
         turn.id,
         tuple(message_of(entry) for entry in await logs[0].entries(said[0].space, *(one.entry.id for one in said))),

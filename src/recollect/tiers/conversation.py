@@ -45,7 +45,7 @@ from recollect.tiers.messages import (
 from recollect.tiers.rolled import SUMMARY, covers, entry_of, exported, imported, moment, summary_of
 from recollect.tiers.semantic import checked_count, checked_query
 from recollect.tiers.trust import trust_of
-from recollect.tiers.window import Limits, Roll, View, applied, instructions_of, next_roll, rendered
+from recollect.tiers.window import Limits, Roll, Room, View, applied, instructions_of, next_roll, rendered
 from recollect.values import Scope, Space
 from recollect.words.tokens import count_tokens
 
@@ -92,6 +92,8 @@ class ConversationMemory:
         self._ids = ids
         self._max_content = settings.max_content
         self._rolling = asyncio.Lock()
+        self._room = Room()
+        self._overlooked = False
         self.fault: str | None = None
         """Why the newest summary was made offline although there is a summariser; None when all is well."""
 
@@ -109,7 +111,7 @@ class ConversationMemory:
         """
         append = self.drafted(role, content, metadata=metadata, id=id)
         await self._store.write(append)
-        await self.settle()
+        await self.settle(append)
         kept = [] if id is None else await self._store.entries(self.space, id)
         return message_of(kept[0] if kept else append.entry)
 
@@ -168,15 +170,25 @@ class ConversationMemory:
                     view = applied(view, roll, view.summary.text if view.summary is not None else "")
         return rendered(view, self._limits, self._count)
 
-    async def settle(self) -> None:
-        """Sum up what must be; if that is under way already, there is nothing to wait for."""
+    async def settle(self, *said: Append) -> None:
+        """Sum up what must be; if that is under way already, there is nothing to wait for.
+
+        Whoever names what was `said` since the last time spares a look at all that is shown, while there is room.
+        """
         if self._rolling.locked():
+            self._overlooked = True
+            return
+        left = self._room.after((message_of(one.entry) for one in said), self._count) if said else None
+        self._room, self._overlooked = left or Room(), False
+        if left is not None:
             return
         async with self._rolling:
             for _ in range(_TRIES):
                 view = await self._view()
                 roll = next_roll(view, self._limits, self._count)
                 if roll is None:
+                    if not self._overlooked:
+                        self._room = Room.left_in(view, self._limits, self._count)
                     return
                 await self._roll(view, roll)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
@@ -114,7 +114,7 @@ def next_roll(view: View, limits: Limits, count: Count) -> Roll | None:
     """What must be summed up for the view to keep within its limits; None when it does already."""
     live, number = view.live, len(view.live)
     budget = _budget(view, limits, count)
-    room = max(1, limits.max_messages - 2 - len(view.instructions))
+    room = _room(view, limits)
     keep = min(KEPT_WORD_FOR_WORD, room)
     too_much = number > room or sum(_costs(view, _most(view, limits), count)) > budget
     if not too_much and number <= max(limits.summarize_threshold, keep):
@@ -132,6 +132,42 @@ def next_roll(view: View, limits: Limits, count: Count) -> Roll | None:
         if too_much and fitting:
             return Roll(fitting[0], limits.most)
     return _squeezed(view, joints(ends)[-2], limits, budget, count) if too_much else None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much more may be said before something must be summed up, so that not every message asks anew.
+
+    What others say meanwhile is not known here. That costs nobody their limits, which hold whenever a model is shown
+    the conversation; it only comes later that what is older is summed up.
+    """
+
+    messages: int = 0
+    tokens: int = 0
+    most: int = 0
+
+    @classmethod
+    def left_in(cls, view: View, limits: Limits, count: Count) -> Room:
+        """What is left where nothing has to be summed up yet."""
+        room, most = _room(view, limits), _most(view, limits)
+        messages = min(room, max(limits.summarize_threshold, min(KEPT_WORD_FOR_WORD, room)))
+        tokens = _budget(view, limits, count) - sum(_costs(view, most, count))
+        return cls(messages - len(view.live), tokens, most)
+
+    def after(self, said: Iterable[Message], count: Count) -> Room | None:
+        """What is left after this; None where that cannot be told without a look at the whole."""
+        messages, tokens = self.messages, self.tokens
+        for message in said:
+            # Calls and results are shown by what is around them, and instructions may stand apart.
+            if (
+                message.role not in ("user", "assistant")
+                or message.blocks is not None
+                or "tool_calls" in message.metadata
+            ):
+                return None
+            messages -= 1
+            tokens -= cost(shown(message, self.most, count), count)
+        return Room(messages, tokens, self.most) if messages >= 0 and tokens >= 0 else None
 
 
 def applied(view: View, roll: Roll, text: str) -> View:
@@ -178,6 +214,11 @@ def _live(view: View, most: int, count: Count) -> list[Shown]:
 
 def _costs(view: View, most: int, count: Count) -> list[int]:
     return [cost(given, count) for given in _live(view, most, count)]
+
+
+def _room(view: View, limits: Limits) -> int:
+    """How many live messages may be shown beside the instructions and the summary with its answer."""
+    return max(1, limits.max_messages - 2 - len(view.instructions))
 
 
 def _budget(view: View, limits: Limits, count: Count) -> int:
