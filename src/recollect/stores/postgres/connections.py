@@ -15,6 +15,7 @@ from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8BinaryDumper
 
 from recollect.errors import StoreClosed, StoreUnavailable
 from recollect.stores.postgres.faults import CLOSED, not_opened
@@ -44,7 +45,6 @@ class Connections:
     async def made(self) -> AsyncConnection[Any]:
         """A new connection, which is nobody's yet."""
         try:
-            # Statements that the server remembers would be remembered by another connection behind a pooler.
             return await AsyncConnection.connect(self._address, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             raise not_opened(error, self.place, self._user) from error
@@ -64,7 +64,7 @@ class Connections:
             if self._idle:
                 return self._idle.pop()
             fresh = await self.made()
-            await register_vector_async(fresh)
+            await _made_ready(fresh)
         except BaseException:
             self._free.release()
             raise
@@ -94,6 +94,18 @@ class Connections:
         await self.forget()
         for _ in range(self._most):
             self._free.release()  # whoever comes now is told that it is closed
+
+
+async def _made_ready(connection: AsyncConnection[Any]) -> None:
+    await register_vector_async(connection)
+    # One kind of whole number: of each mixture of them the server would have to remember another statement.
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+    # A statement that the server remembers is not planned again. Behind a pooler it would be remembered by somebody
+    # else: there the process that works is not the one that greeted us.
+    [working] = await (await connection.execute("select pg_backend_pid()")).fetchone() or (None,)
+    if working == connection.info.backend_pid:
+        await connection.execute("set plan_cache_mode = force_generic_plan")
+        connection.prepare_threshold = 0
 
 
 def _named(url: str) -> tuple[str, str]:

@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 from recollect.clock import to_micros
-from recollect.stores.postgres.rows import SPACE
 from recollect.stores.postgres.server import Values
 from recollect.stores.postgres.text import handle, handles, kept
 from recollect.stores.where import Condition, Scalar, Where
@@ -28,16 +27,16 @@ _COLUMNS = {
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
-_BOUNDED = f"""
-    {{row}}.place not in (
+_BOUNDED = """
+    {row}.place not in (
         select r.place
         from recollect.records r
-        where r.tenant = %(tenant)s and r.space = {SPACE}
+        where r.tenant = %(tenant)s and r.space = %(number)s
             and (r.valid_from is not null or r.valid_to is not null or r.expires_at is not null)
-            and not ({{live}})
+            and not ({live})
     )
-"""  # noqa: S608 - constant clauses
-_ITEM = "join recollect.records r on r.tenant = %(tenant)s and r.space = {row}.space and r.place = {row}.place"
+"""
+_ITEM = "join recollect.records r on r.tenant = %(tenant)s and r.space = %(number)s and r.place = {row}.place"
 
 
 class Filter:

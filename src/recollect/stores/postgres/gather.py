@@ -7,12 +7,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from recollect.clock import aware
 from recollect.errors import StoreClosed
 from recollect.stores.admission import mismatch
-from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, in_order, laid_out
+from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Evidence, Found, Lookup, in_order
 from recollect.stores.ops import Touch
-from recollect.stores.postgres import items, models, search
+from recollect.stores.postgres import items, search
 from recollect.stores.postgres.server import Work
 from recollect.values import MemoryItem, Space
 
@@ -64,45 +66,48 @@ async def gather(work: Work, ask: Ask, judge: Callable[[Evidence, Lookup], T], t
 
 
 async def _evidence(work: Work, ask: Ask) -> Evidence:
-    known = await models.read(work)
-    if ask.vector is not None and ask.model is not None and known.active not in (None, ask.model):
-        raise mismatch(known.active, ask.model)
-    space = ask.where.space
-    words = await search.weighed(work, space, ask.terms)
-    near = [] if ask.vector is None else await search.near(work, ask.where, ask.vector, ask.limit, known)
-    matched = await search.matched(work, ask.where, words, ask.limit)
-    briefs = await items.briefs(work, space, {*near, *matched})
-    cosines = {} if ask.vector is None else await search.exact(work, space, ask.vector, near, known)
-    parts = await search.parts(work, space, words, {place: briefs[place] for place in matched})
-    kept = {
-        *_best(briefs, cosines, ask.limit),
-        *_best(briefs, {place: sum(said) for place, said in parts.items()}, ask.limit),
-    }
-    briefs = {place: briefs[place] for place in kept}
-    briefs |= await _neighbours(work, ask, briefs)
-    if ask.vector is not None:
-        lacking = [place for place in briefs if place not in cosines]
-        cosines |= await search.exact(work, space, ask.vector, lacking, known)
-    parts |= await search.parts(work, space, words, {place: briefs[place] for place in briefs if place not in parts})
-    return laid_out(
-        briefs.values(),
-        {brief.id: cosines[place] for place, brief in briefs.items() if place in cosines},
-        {brief.id: parts[place] for place, brief in briefs.items() if place in parts},
-        words.weights,
-        await items.speakers(work, space),
-    )
+    at = await search.standing(work, ask.where.space)
+    active = at.models.active
+    if ask.vector is not None and ask.model is not None and active not in (None, ask.model):
+        raise mismatch(active, ask.model)
+    found = await search.look(work, at, ask)
+    briefs, cosines, parts = found.briefs, found.cosines, found.parts
+    words = parts.sum(axis=0)
+    lists = [cosines, np.where(words > 0.0, words, np.nan)]
+    if any(_tied(scores, ask.limit) for scores in lists):
+        led = {at for scores in lists for at in _leading(briefs, scores, ask.limit)}
+        beside = _Beside([briefs[at] for at in led], ask.reach)
+        kept = [at for at, brief in enumerate(briefs) if at in led or beside(brief)]
+        briefs, cosines, parts = [briefs[at] for at in kept], cosines[kept], parts[:, kept]
+    return Evidence(tuple(briefs), cosines, parts, found.weights, at.speakers)
 
 
-def _best(briefs: dict[int, Brief], scores: dict[int, float], limit: int) -> list[int]:
-    """The leaders' places in the order that every store answers in."""
-    places = {briefs[place].id: place for place in scores}
-    ordered = in_order([Found(briefs[place], score) for place, score in scores.items()], limit)
-    return [places[found.brief.id] for found in ordered]
+def _tied(scores: Column, limit: int) -> bool:
+    """Whether more than so many have as much as the last of the best."""
+    steps = -np.rint(scores[~np.isnan(scores)] * SCORE_STEPS)
+    return len(steps) > limit and int((steps <= np.partition(steps, limit - 1)[limit - 1]).sum()) > limit
 
 
-async def _neighbours(work: Work, ask: Ask, briefs: dict[int, Brief]) -> dict[int, Brief]:
-    turns = [(b.session, b.position) for b in briefs.values() if b.session is not None and b.position is not None]
-    return await items.around(work, ask.where, turns, ask.reach) if turns else {}
+def _leading(briefs: Sequence[Brief], scores: Column, limit: int) -> list[int]:
+    """The best in the order that every store answers in."""
+    places = {brief.id: at for at, brief in enumerate(briefs)}
+    scored = [Found(briefs[at], score) for at, score in enumerate(scores.tolist()) if score == score]
+    return [places[found.brief.id] for found in in_order(scored, limit)]
+
+
+class _Beside:
+    """Whether somebody stands within reach of those who lead."""
+
+    def __init__(self, led: Sequence[Brief], reach: int) -> None:
+        self._reach = reach
+        self._spoken: dict[str | None, list[float]] = {}
+        for brief in led:
+            if brief.position is not None:
+                self._spoken.setdefault(brief.session, []).append(brief.position)
+
+    def __call__(self, brief: Brief) -> bool:
+        at = brief.position
+        return at is not None and any(abs(at - one) <= self._reach for one in self._spoken.get(brief.session, ()))
 
 
 def _seen(item: MemoryItem, touch: Touch) -> MemoryItem:

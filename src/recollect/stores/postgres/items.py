@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores.base import SpaceCount
@@ -22,7 +22,6 @@ _OF_SPACE = f"from recollect.records r where r.tenant = %(tenant)s and r.space =
 _GET = f"select {ITEM} {_OF_SPACE} and r.handle = any(%(handles)s)"
 _FIND = f"select {ITEM} {_OF_SPACE} and "
 _TERMS = f"select r.id, r.terms {_OF_SPACE} and r.handle = any(%(handles)s)"
-_BRIEFS = f"select r.place, {BRIEF} {_OF_SPACE} and r.place = any(%(places)s)"
 _SPEAKERS = f"select distinct r.speaker {_OF_SPACE} and r.speaker is not null"
 _PATHS = f"select path from recollect.paths where tenant = %(tenant)s and space = {SPACE}"  # noqa: S608
 _LAST_TURNS = f"""
@@ -31,11 +30,13 @@ _LAST_TURNS = f"""
     limit %(limit)s
 """
 _AROUND = f"""
-    select r.place, {BRIEF}
+    select distinct {BRIEF}
     from unnest(%(sessions)s::text[], %(lows)s::float8[], %(highs)s::float8[]) as span (session, low, high)
-    join recollect.records r
-        on r.session_handle = span.session and r.position between span.low and span.high
-    where r.tenant = %(tenant)s and r.space = {SPACE} and
+    cross join lateral (
+        select {BRIEF}
+        {_OF_SPACE} and r.session_handle = span.session and r.position between span.low and span.high and {{filter}}
+        offset 0
+    ) r
 """  # noqa: S608
 _SPACES = """
     select s.tenant, s.tier, s.owner, s.agent, s.session, count(*), max(r.created_at)
@@ -80,12 +81,7 @@ async def terms(work: Work, space: Space, ids: Sequence[str]) -> dict[str, str]:
     return {given(id): given(words) for id, words in rows}
 
 
-async def briefs(work: Work, space: Space, places: Iterable[int]) -> dict[int, Brief]:
-    rows = await work.rows(_BRIEFS, {**named(space), "places": list(places)})
-    return {row[0]: brief_of(row[1:]) for row in rows}
-
-
-async def around(work: Work, where: Where, places: Sequence[tuple[str, float]], reach: int) -> dict[int, Brief]:
+async def around(work: Work, where: Where, places: Sequence[tuple[str, float]], reach: int) -> list[Brief]:
     filter = Filter(where)
     wanted = sorted(set(places))
     values = {
@@ -95,8 +91,7 @@ async def around(work: Work, where: Where, places: Sequence[tuple[str, float]], 
         "lows": [float(at) - reach for _, at in wanted],
         "highs": [float(at) + reach for _, at in wanted],
     }
-    rows = await work.rows(f"{_AROUND} {filter.sql}", values)
-    return {row[0]: brief_of(row[1:]) for row in rows}
+    return [brief_of(row) for row in await work.rows(_AROUND.format(filter=filter.sql), values)]
 
 
 async def last_turns(work: Work, space: Space, session: str, limit: int) -> list[MemoryItem]:

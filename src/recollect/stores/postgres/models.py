@@ -11,7 +11,13 @@ from recollect.stores.ops import Model
 from recollect.stores.postgres.locks import GROWTH, MODELS
 from recollect.stores.postgres.server import Work
 
-_META = "select name, value from recollect.meta where name in ('model', 'generation', 'preparing')"
+AS_JSON = """
+    (
+        select json_object_agg(name, value)
+        from recollect.meta
+        where name in ('model', 'generation', 'preparing')
+    )
+"""
 _SET = """
     insert into recollect.meta (name, value)
     values (%(name)s, %(value)s)
@@ -51,7 +57,14 @@ class Models:
 
 
 async def read(work: Work) -> Models:
-    found = dict(await work.rows(_META, {}))
+    row = await work.row(f"select {AS_JSON}", {})
+    assert row is not None
+    return known(row[0])
+
+
+def known(found: dict[str, str] | None) -> Models:
+    """What the store knows of models, as it keeps it."""
+    found = found or {}
     model, preparing = found.get("model"), found.get("preparing")
     return Models(
         Model(**json.loads(model)) if model else None,

@@ -1,205 +1,306 @@
-"""Searching by meaning and by words: the server finds who leads, and the leaders are weighed exactly here.
+"""Searching: one statement finds who leads by meaning and by words, who stands around them, and what speaks for each.
 
-The server's sums differ from ours beyond the fifth decimal, or the third where vectors are halved in precision. So it
-is asked for everybody who might be among the best, and the order is made from numbers that every store agrees on.
+The server's sums differ from ours beyond the sixth decimal, or the third where the question is halved in precision. So
+it is asked for everybody who might be among the best, and the order is made from numbers that every store agrees on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pgvector import HalfVector
+from pgvector import Vector as FullVector
 
 from recollect.errors import BadVector
 from recollect.stores.base import Vector
 from recollect.stores.bm25 import K1, B, Corpus, contribution, rarity
-from recollect.stores.evidence import Brief, Found, Matches, in_order
-from recollect.stores.postgres import items, models
+from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Found, Matches, in_order, place_key
+from recollect.stores.postgres import models
 from recollect.stores.postgres.filters import Filter
-from recollect.stores.postgres.rows import SPACE, named
-from recollect.stores.postgres.server import Work
-from recollect.stores.postgres.text import handle, sayable
+from recollect.stores.postgres.models import Models
+from recollect.stores.postgres.rows import BRIEF, brief_of, named
+from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.text import given, handle, sayable
 from recollect.stores.where import Where
 from recollect.values import Space
 
-_NEAR = f"""
-    with scored as materialized (
-        select v.place, max(-(v.data <#> %(query)s)) as score
-        from recollect.vectors v
-        {{join}}
-        where v.tenant = %(tenant)s and v.space = {SPACE} and v.generation = %(generation)s and {{filter}}
-        group by v.place
+# From each speaker to the next one, so that a space of many turns and few speakers is not read through.
+_STANDING = f"""
+    select {models.AS_JSON}, s.id, s.items, s.words, array(
+        with recursive known (speaker) as (
+            (
+                select r.speaker
+                from recollect.records r
+                where r.tenant = %(tenant)s and r.space = s.id and r.speaker is not null
+                order by r.speaker
+                limit 1
+            )
+            union all
+            select (
+                select r.speaker
+                from recollect.records r
+                where r.tenant = %(tenant)s and r.space = s.id and r.speaker > known.speaker
+                order by r.speaker
+                limit 1
+            )
+            from known
+            where known.speaker is not null
+        )
+        select speaker from known where speaker is not null
     )
-    select place
-    from scored
-    where score >= (select min(score) from (select score from scored order by score desc limit %(limit)s) best)
-        - %(slack)s::float8
+    from (select) always
+    left join recollect.spaces s on s.tenant = %(tenant)s and s.handle = %(space)s
 """  # noqa: S608 - constant clauses
 
-_VECTORS = f"""
-    select v.place, v.data
-    from recollect.vectors v
-    where v.tenant = %(tenant)s and v.space = {SPACE} and v.generation = %(generation)s and v.place = any(%(places)s)
-"""  # noqa: S608 - constant clauses
-
-_ANY_VECTOR = f"""
+_ANY_VECTOR = """
     select 1
     from recollect.vectors v
-    where v.tenant = %(tenant)s and v.space = {SPACE} and v.generation = %(generation)s
+    where v.tenant = %(tenant)s and v.space = %(number)s and v.generation = %(generation)s
     limit 1
-"""  # noqa: S608 - constant clauses
+"""
 
-_CORPUS = "select items, words from recollect.spaces where tenant = %(tenant)s and handle = %(space)s"
+_COSINE = """
+    select max(-(v.data::vector <#> %(full)s))::float8
+    from recollect.vectors v
+    where v.tenant = %(tenant)s and v.space = %(number)s and v.generation = %(generation)s and v.place = {row}.place
+"""
 
-_HOLDERS = f"""
-    select p.term, count(*)
-    from recollect.postings p
-    where p.tenant = %(tenant)s and p.space = {SPACE} and p.term = any(%(terms)s)
-    group by p.term
-"""  # noqa: S608 - constant clauses
-
-_MATCHING = f"""
-    with scored as materialized (
-        select p.place, sum(
-            asked.weight * p.count * {K1 + 1.0}::float8
-            / (p.count + {K1}::float8 * ({1.0 - B}::float8 + {B}::float8 * p.length / %(mean)s::float8))
-        ) as score
-        from unnest(%(terms)s::text[], %(weights)s::float8[]) as asked (term, weight)
-        join recollect.postings p on p.term = asked.term
+# Who is near by the question in half precision, and how near in full.
+_NEAR = f"""
+    close as materialized (
+        select v.place, v.data <#> %(half)s as far
+        from recollect.vectors v
         {{join}}
-        where p.tenant = %(tenant)s and p.space = {SPACE} and {{filter}}
-        group by p.place
+        where v.tenant = %(tenant)s and v.space = %(number)s and v.generation = %(generation)s and {{filter}}
+        order by far
+        limit %(most)s
+    ),
+    near as materialized (
+        select c.place, ({_COSINE.format(row="c")}) as cosine
+        from (select distinct place from close) c
     )
-    select place
-    from scored
-    where score >= (select min(score) from (select score from scored order by score desc limit %(limit)s) best) - 1e-5
+"""  # noqa: S608 - constant clauses
+_NOBODY_NEAR = """
+    close as (select 0.0::float8 as far where false),
+    near as (select 0::bigint as place, 0.0::float8 as cosine where false)
+"""
+
+# A row for each candidate. One without a place says for how far off the nearest that were not looked at can be, and how
+# many items of the space hold each term.
+_LOOK = f"""
+    with {{near}},
+    posted as materialized (
+        select asked.at::int, p.place, p.count, p.length
+        from unnest(%(terms)s::text[]) with ordinality as asked (term, at)
+        cross join lateral (
+            select p.place, p.count, p.length
+            from recollect.postings p
+            where p.tenant = %(tenant)s and p.space = %(number)s and p.term = asked.term
+            offset 0
+        ) p
+    ),
+    held as materialized (
+        select at, count(*)::int as holders,
+            ln(1.0::float8 + (%(items)s - count(*) + 0.5::float8) / (count(*) + 0.5::float8)) as weight
+        from posted
+        group by at
+    ),
+    matched as materialized (
+        select p.place, round({SCORE_STEPS}::float8 * sum(
+            held.weight * p.count * {K1 + 1.0}::float8 / (p.count + %(base)s::float8 + %(slope)s::float8 * p.length)
+        )) as score
+        from posted p
+        join held on held.at = p.at
+        {{join}}
+        where {{filter}}
+        group by p.place
+        order by score desc
+        fetch first %(limit)s rows with ties
+    ),
+    leaders as materialized (
+        select led.place, led.cosine, r.*
+        from (
+            select place, max(cosine) as cosine
+            from (
+                (
+                    select place, cosine
+                    from near
+                    order by round({SCORE_STEPS}::float8 * cosine) desc
+                    fetch first %(limit)s rows with ties
+                )
+                union all
+                select place, null from matched
+            ) either
+            group by place
+        ) led
+        cross join lateral (
+            select {BRIEF}, r.session_handle
+            from recollect.records r
+            where r.tenant = %(tenant)s and r.space = %(number)s and r.place = led.place
+            offset 0
+        ) r
+    ),
+    candidates as materialized (
+        select * from leaders
+        union all
+        select distinct on (r.place) r.place, null, {BRIEF}, null
+        from leaders led
+        cross join lateral (
+            select r.place, {BRIEF}
+            from recollect.records r
+            where r.tenant = %(tenant)s and r.space = %(number)s and r.session_handle = led.session_handle
+                and r.position between led.position - %(reach)s and led.position + %(reach)s and {{around}}
+            offset 0
+        ) r
+        where r.place not in (select place from leaders)
+    )
+    select r.place, {BRIEF}, {{cosine}}, words.at, words.counts
+    from candidates r
+    left join (
+        select p.place, array_agg(p.at) as at, array_agg(p.count) as counts
+        from posted p
+        where p.place in (select place from candidates)
+        group by p.place
+    ) words on words.place = r.place
+    union all
+    select {", ".join(["null"] * (BRIEF.count(",") + 2))},
+        (select max(far) from close having count(*) = %(most)s), array_agg(at), array_agg(holders)
+    from held
 """  # noqa: S608 - constant clauses
 
-_COUNTS = f"""
-    select p.place, p.term, p.count
-    from recollect.postings p
-    where p.tenant = %(tenant)s and p.space = {SPACE} and p.place = any(%(places)s) and p.term = any(%(terms)s)
-"""  # noqa: S608 - constant clauses
+# The driver remembers how it has read a statement if it is not too long: indentation is half of this one.
+_NEAR, _NOBODY_NEAR, _LOOK = (" ".join(part.split()) for part in (_NEAR, _NOBODY_NEAR, _LOOK))
+
+# More than are wanted: an item may have several passages, and close ones are told apart only in full precision.
+_SPARE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """The terms of a question, and what each is worth in one space."""
+class Standing:
+    """What a space holds, as far as every search has to know."""
 
-    terms: tuple[str, ...]
-    weights: tuple[float, ...] = ()
-    corpus: Corpus = field(default_factory=lambda: Corpus(0, 0.0))
+    models: Models
+    number: int | None
+    corpus: Corpus
+    speakers: frozenset[str]
 
-    @property
-    def asked(self) -> dict[str, float]:
-        """What can be asked for at all, by its handle: half a character is in no text."""
-        found: dict[str, float] = {}
-        for term, weight in zip(self.terms, self.weights, strict=True):
-            if sayable(term):
-                found[handle(term)] = found.get(handle(term), 0.0) + weight
-        return found
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Items by their places in the dialogue: a column each, as in `Evidence`, which see."""
+
+    briefs: list[Brief]
+    cosines: Column
+    parts: NDArray[np.float64]
+    weights: Column
+
+
+async def standing(work: Work, space: Space) -> Standing:
+    row = await work.row(_STANDING, named(space))
+    assert row is not None
+    known, number, items, words, speakers = row
+    corpus = Corpus(items, words / items) if items else Corpus(0, 0.0)
+    return Standing(models.known(known), number, corpus, frozenset(map(given, speakers)))
+
+
+async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
+    """Everybody who is among the first `limit` by meaning or by words, and the turns around them."""
+    handles = [handle(term) if sayable(term) else "" for term in ask.terms]  # no term is empty
+    if at.number is None or not at.corpus.items or ask.limit == 0 or (ask.vector is None and not any(handles)):
+        weights = [rarity(at.corpus, 0) if at.corpus.items else 0.0 for _ in handles]
+        return Candidates([], np.empty(0), np.empty((len(handles), 0)), np.array(weights))
+    filter = Filter(ask.where)
+    mean = at.corpus.mean_length or 1.0
+    values = {
+        **filter.values,
+        "tenant": named(ask.where.space)["tenant"],
+        "number": at.number,
+        "items": at.corpus.items,
+        "base": K1 * (1.0 - B),
+        "slope": K1 * B / mean,
+        "terms": handles,
+        "limit": ask.limit,
+        "reach": float(ask.reach),
+    }
+    by_meaning = ask.vector is not None and await _can_be_near(work, at, ask.vector)
+    sql = _statement(filter, by_meaning=by_meaning)
+    if by_meaning:
+        assert ask.vector is not None
+        values |= {
+            "generation": at.models.generation,
+            "half": HalfVector(ask.vector.astype(np.float16)),
+            "full": FullVector(ask.vector),
+        }
+    most = 2 * ask.limit + _SPARE
+    while True:
+        *rows, (*_, edge, asked, holders) = await work.rows(sql, values | {"most": most})
+        if edge is None or _complete([row[11] for row in rows], ask, -edge):
+            break
+        most *= 4
+    held = dict(zip(asked or (), holders or (), strict=True))
+    weights = [rarity(at.corpus, held.get(number, 0)) for number in range(1, len(handles) + 1)]
+    return _laid_out(rows, weights, at.corpus)
+
+
+def _statement(filter: Filter, *, by_meaning: bool) -> str:
+    near = _NOBODY_NEAR
+    if by_meaning:
+        join, meant = filter.about("v")
+        near = _NEAR.format(join=join, filter=meant)
+    join, meant = filter.about("p")
+    cosine = f"coalesce(r.cosine, ({_COSINE.format(row='r')}))" if by_meaning else "null::float8"
+    return _LOOK.format(near=near, join=join, filter=meant, around=filter.sql, cosine=cosine)
+
+
+async def _can_be_near(work: Work, at: Standing, query: Vector) -> bool:
+    model = at.models.active
+    if model is None:
+        return False
+    if len(query) != model.dim:
+        values: Values = {"tenant": work.tenant, "number": at.number, "generation": at.models.generation}
+        if await work.row(_ANY_VECTOR, values) is None:
+            return False
+        raise BadVector(f"a vector has {len(query)} dimensions where {model.dim} are stored; is it the right embedder?")
+    return True
+
+
+def _complete(cosines: list[float | None], ask: Ask, edge: float) -> bool:
+    """Whether nobody who was not looked at can be among the nearest."""
+    assert ask.vector is not None
+    known = sorted((cosine for cosine in cosines if cosine is not None), reverse=True)
+    # What halving the question's precision, and summing in single precision, can move a cosine by.
+    slack = 2.0**-11 + len(ask.vector) * 2.0**-24 + 1e-5
+    return len(known) >= ask.limit and known[ask.limit - 1] > edge + slack
+
+
+def _laid_out(rows: list[tuple[Any, ...]], weights: Sequence[float], corpus: Corpus) -> Candidates:
+    found = [(brief_of(row[1:11]), *row[11:]) for row in rows]
+    found.sort(key=lambda one: place_key(one[0]))
+    briefs = [one[0] for one in found]
+    counts = np.zeros((len(weights), len(found)))
+    for column, (_, _, terms, times) in enumerate(found):
+        for term, count in zip(terms or (), times or (), strict=True):
+            counts[term - 1, column] = count
+    lengths = np.array([brief.length for brief in briefs], np.float64)
+    for row, weight in zip(counts, weights, strict=True):
+        row[:] = contribution(corpus, row, lengths, weight)
+    cosines = np.array([one[1] for one in found], np.float64)  # None is NaN
+    return Candidates(briefs, cosines, counts, np.array(weights, np.float64))
 
 
 async def nearest(work: Work, where: Where, query: Vector, limit: int) -> list[Found]:
-    known = await models.read(work)
-    places = await near(work, where, query, limit, known)
-    cosines = await exact(work, where.space, query, places, known)
-    briefs = await items.briefs(work, where.space, places)
-    return in_order([Found(briefs[place], cosine) for place, cosine in cosines.items()], limit)
-
-
-async def near(work: Work, where: Where, query: Vector, limit: int, known: models.Models) -> list[int]:
-    """Where everybody stands who might be among the nearest."""
-    if known.active is None or limit == 0:
-        return []
-    values = {**named(where.space), "generation": known.generation}
-    if len(query) != known.active.dim:
-        if await work.row(_ANY_VECTOR, values) is None:
-            return []
-        raise BadVector(
-            f"a vector has {len(query)} dimensions where {known.active.dim} are stored; is it the right embedder?"
-        )
-    filter = Filter(where)
-    join, meant = filter.about("v")
-    sql = _NEAR.format(join=join, filter=meant)
-    # What halving the question's precision, and summing in single precision, can move a cosine by; for two of them.
-    slack = 2.0 * (2.0**-11 + len(query) * 2.0**-24) + 1e-5
-    values |= {**filter.values, "query": HalfVector(query.astype(np.float16)), "limit": limit, "slack": slack}
-    return [row[0] for row in await work.rows(sql, values)]
-
-
-async def exact(
-    work: Work, space: Space, query: Vector, places: Iterable[int], known: models.Models
-) -> dict[int, float]:
-    """The cosine of the best passage of each place that has any."""
-    values = {**named(space), "generation": known.generation, "places": list(places)}
-    if not values["places"]:
-        return {}
-    rows = await work.rows(_VECTORS, values)
-    if not rows:
-        return {}
-    matrix = np.array([row[1].to_numpy() for row in rows], np.float64)
-    best: dict[int, float] = {}
-    for (place, _), score in zip(rows, (matrix @ query.astype(np.float64)).tolist(), strict=True):
-        best[place] = max(score, best.get(place, score))
-    return best
-
-
-async def weighed(work: Work, space: Space, terms: Sequence[str]) -> Words:
-    """What terms are worth, by the statistics of this space alone."""
-    row = await work.row(_CORPUS, named(space))
-    if row is None or row[0] == 0:
-        return Words(tuple(terms), (0.0,) * len(terms))
-    corpus = Corpus(row[0], row[1] / row[0])
-    handles = [handle(one) if sayable(one) else None for one in terms]
-    asked = [one for one in handles if one is not None]
-    holders = dict(await work.rows(_HOLDERS, {**named(space), "terms": asked})) if asked else {}
-    return Words(tuple(terms), tuple(rarity(corpus, holders.get(one, 0)) for one in handles), corpus)
-
-
-async def matched(work: Work, where: Where, words: Words, limit: int) -> list[int]:
-    """Where everybody stands who might be among those that match best."""
-    asked = words.asked
-    if not asked or not words.corpus.items or limit == 0:
-        return []
-    filter = Filter(where)
-    values = {
-        **named(where.space),
-        **filter.values,
-        "terms": list(asked),
-        "weights": list(asked.values()),
-        "mean": words.corpus.mean_length or 1.0,
-        "limit": limit,
-    }
-    join, meant = filter.about("p")
-    return [row[0] for row in await work.rows(_MATCHING.format(join=join, filter=meant), values)]
-
-
-async def parts(work: Work, space: Space, words: Words, briefs: Mapping[int, Brief]) -> dict[int, tuple[float, ...]]:
-    """What each term says for each of these items; those for which none says anything are left out."""
-    asked = words.asked
-    if not asked or not briefs:
-        return {}
-    rows = await work.rows(_COUNTS, {**named(space), "places": list(briefs), "terms": list(asked)})
-    of_term: dict[str, list[tuple[int, int]]] = {}
-    for place, term, count in rows:
-        of_term.setdefault(term, []).append((place, count))
-    found = {row[0]: [0.0] * len(words.terms) for row in rows}
-    for at, term in enumerate(words.terms):
-        held = of_term.get(handle(term), []) if sayable(term) else []
-        counts = np.array([count for _, count in held], np.float64)
-        lengths = np.array([briefs[place].length for place, _ in held], np.float64)
-        said = contribution(words.corpus, counts, lengths, words.weights[at]).tolist()
-        for (place, _), part in zip(held, said, strict=True):
-            found[place][at] = part
-    return {place: tuple(said) for place, said in found.items()}
+    found = await look(work, await standing(work, where.space), Ask(where, query, (), limit, -1))
+    scored = zip(found.briefs, found.cosines.tolist(), strict=True)
+    return in_order([Found(brief, cosine) for brief, cosine in scored if cosine == cosine], limit)
 
 
 async def matching(work: Work, where: Where, terms: Sequence[str], limit: int) -> Matches:
-    words = await weighed(work, where.space, terms)
-    briefs = await items.briefs(work, where.space, await matched(work, where, words, limit))
-    said = await parts(work, where.space, words, briefs)
-    found = [Found(briefs[place], sum(one), one) for place, one in said.items()]
-    return Matches(tuple(in_order(found, limit)), words.weights, words.corpus.items)
+    at = await standing(work, where.space)
+    found = await look(work, at, Ask(where, None, tuple(terms), limit, -1))
+    parts = [tuple(one) for one in found.parts.T.tolist()]
+    scored = [Found(brief, sum(said), said) for brief, said in zip(found.briefs, parts, strict=True)]
+    return Matches(tuple(in_order(scored, limit)), tuple(found.weights.tolist()), at.corpus.items)

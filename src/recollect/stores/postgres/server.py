@@ -121,7 +121,7 @@ class Server:
                 connection, server_now = await self._begun(start)
                 try:
                     yield Work(connection, self._clock() if self._clock else from_micros(server_now), tenant)
-                    await connection.execute("commit")
+                    await connection.execute("commit", prepare=False)
                 except BaseException:
                     await _undone(connection)
                     raise
@@ -142,7 +142,7 @@ class Server:
     async def _tried(self, start: sql.Composed) -> tuple[AsyncConnection[Any], int]:
         connection = await self._connections.take()
         try:
-            cursor = await connection.execute(start)
+            cursor = await connection.execute(start, prepare=False)
             while cursor.nextset():
                 pass
             [now] = await cursor.fetchone() or (0,)

@@ -132,7 +132,7 @@ class PostgresStore:
     async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
         async with self._server.reading(where.space.tenant) as work:
             found = await items.around(work, where, places, reach)
-        return sorted(found.values(), key=lambda brief: (brief.session, brief.position, brief.id))
+        return sorted(found, key=lambda brief: (brief.session, brief.position, brief.id))
 
     async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
         most = count_of(limit)

@@ -68,6 +68,7 @@ create table recollect.records (
 create index on recollect.records (space, created_at);
 create index on recollect.records (space, key_handle) where key_handle is not null;
 create index on recollect.records (space, session_handle, position) where session_handle is not null;
+create index on recollect.records (space, speaker) where speaker is not null;
 create index on recollect.records (space, place)
     where valid_from is not null or valid_to is not null or expires_at is not null;
 
@@ -92,7 +93,8 @@ create table recollect.vectors (
     primary key (tenant, space, generation, place, part)
 ) partition by hash (tenant);
 
--- Which items hold a word, how often, and of how many words: what BM25 counts, within one space alone.
+-- Which items hold a word, how often, and of how many words: what BM25 counts, within one space alone. All of it is in
+-- the index, so that a search by words reads nothing else.
 create table recollect.postings (
     tenant text collate "C" not null,
     space  bigint not null,
@@ -100,7 +102,7 @@ create table recollect.postings (
     place  bigint not null,
     count  integer not null,
     length integer not null,
-    primary key (tenant, space, term, place)
+    primary key (tenant, space, term, place) include (count, length)
 ) partition by hash (tenant);
 
 create index on recollect.postings (space, place);
@@ -177,7 +179,8 @@ create table recollect.steps (
 
 -- Every statement names its tenant. Should one ever forget to, these policies answer with nothing: a transaction
 -- sees the tenant that it has said it is about, and all of them only where it has said that. The owner of the tables
--- is held to it as well.
+-- is held to it as well. The settings are asked for in a query of their own: so they are read once a statement, not
+-- once a row.
 do $$
 declare
     kept text;
@@ -192,8 +195,8 @@ begin
             $policy$
                 create policy of_one_tenant on recollect.%I
                 using (
-                    tenant = current_setting('recollect.tenant', true)
-                    or current_setting('recollect.everyone', true) = 'on'
+                    tenant = (select current_setting('recollect.tenant', true))
+                    or (select current_setting('recollect.everyone', true)) = 'on'
                 )
             $policy$,
             kept
@@ -207,6 +210,10 @@ begin
             execute format('alter table recollect.%I enable row level security', kept || '_' || part);
             execute format('alter table recollect.%I force row level security', kept || '_' || part);
         end loop;
+    end loop;
+    -- A vector of many dimensions stays in its row: to fetch each from another table would double the time of a scan.
+    for part in 0..15 loop
+        execute format('alter table recollect.%I set (toast_tuple_target = 8160)', 'vectors_' || part);
     end loop;
 end
 $$;
