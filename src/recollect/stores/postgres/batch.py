@@ -7,78 +7,66 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from recollect.stores.ops import Append, Clear, Delete, Drop, Embed, Put, RecordWrite, TaskWrite, Touch, Write
-from recollect.stores.postgres import logs, models
+from recollect.stores.postgres import models
+from recollect.stores.postgres.holdings import Holdings, held
 from recollect.stores.postgres.locks import GROWTH
+from recollect.stores.postgres.logs import Pages
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.plan import Plan
 from recollect.stores.postgres.records import Shelf
 from recollect.stores.postgres.server import Work
-from recollect.stores.postgres.spaces import Numbered, numbered
 from recollect.stores.postgres.tasks import Desk
+from recollect.stores.postgres.text import handle
 from recollect.values import Space
 
-_BIND = "insert into recollect.meta (name, value) values ('model', %(model)s)"
+_BIND = "bound{n} as (insert into recollect.meta (name, value) values ('model', %(model{n})s))"
 
 
 async def apply(work: Work, writes: Sequence[Write]) -> None:
     """Every write, or the first refusal as an exception: the transaction is then rolled back."""
-    spaces = await numbered(work, (write.space for write in writes))
-    shelves = await _shelves(work, writes, spaces)
-    desks = await _desks(work, writes, spaces)
-    known = bound = await _models(work, writes)
+    there = await held(work, writes)
+    known = bound = await _models(work, writes, there.models)
     plan = Plan()
+    shelves: dict[Space, Shelf] = {}
+    desks: dict[tuple[Space, str], Desk] = {}
+    pages = Pages(plan, there, work.now)
     for write in writes:
         match write:
             case Put() | Delete() | Touch() | Embed():
-                bound = shelves[write.space].apply(write, bound)
+                bound = _shelf(shelves, there, write).apply(write, bound)
             case Append() | Clear() | Drop():
-                logs.apply(plan, spaces[write.space].id, write, work.now)
+                pages.apply(write)
             case _:
-                desks[write.space, write.task].apply(plan, write, work.now)
+                _desk(desks, there, write).apply(plan, write, work.now)
+    pages.plan()
     for shelf in shelves.values():
         shelf.plan(plan, bound)
     for desk in desks.values():
         desk.plan(plan)
     if known.active is None and bound.active is not None:
-        plan.add(writes[0].space.tenant, _BIND, {"model": json.dumps(asdict(bound.active))})
+        plan.add(writes[0].space.tenant, _BIND, {"model": json.dumps(asdict(bound.active))}, ["meta"])
     await plan.run(work)
 
 
-async def _shelves(work: Work, writes: Sequence[Write], spaces: dict[Space, Numbered]) -> dict[Space, Shelf]:
-    ids: dict[Space, list[str]] = {}
-    for write in writes:
-        if isinstance(write, RecordWrite):
-            ids.setdefault(write.space, []).extend(_ids(write))
-    shelves = {space: Shelf(space, spaces[space]) for space in ids}
-    for space, shelf in shelves.items():
-        await shelf.load(work, ids[space])
-    return shelves
+def _shelf(shelves: dict[Space, Shelf], there: Holdings, write: RecordWrite) -> Shelf:
+    if write.space not in shelves:
+        shelves[write.space] = Shelf.of(write.space, there.spaces[write.space], there.items.get(write.space, ()))
+    return shelves[write.space]
 
 
-async def _desks(work: Work, writes: Sequence[Write], spaces: dict[Space, Numbered]) -> dict[tuple[Space, str], Desk]:
-    named = {(write.space, write.task): None for write in writes if isinstance(write, TaskWrite)}
-    desks = {(space, task): Desk(space, spaces[space].id, task) for space, task in named}
-    for desk in desks.values():
-        await desk.load(work)
-    return desks
+def _desk(desks: dict[tuple[Space, str], Desk], there: Holdings, write: TaskWrite) -> Desk:
+    key = write.space, write.task
+    if key not in desks:
+        row = there.tasks.get((write.space, handle(write.task)))
+        desks[key] = Desk.of(write.space, there.spaces[write.space].id, write.task, row)
+    return desks[key]
 
 
-async def _models(work: Work, writes: Sequence[Write]) -> Models:
+async def _models(work: Work, writes: Sequence[Write], found: Models) -> Models:
     """The models, if vectors are written; the first ones bind the store, and nobody else may bind it meanwhile."""
     if not any(isinstance(write, Embed) or (isinstance(write, Put) and write.vectors is not None) for write in writes):
         return Models()
-    found = await models.read(work)
     if found.active is None:
         await work.run(GROWTH, {})
         found = await models.read(work)
     return found
-
-
-def _ids(write: RecordWrite) -> Sequence[str]:
-    match write:
-        case Put():
-            return (write.item.id,)
-        case Touch():
-            return write.ids
-        case _:
-            return (write.id,)

@@ -27,15 +27,12 @@ _COLUMNS = {
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
-_BOUNDED = """
-    {row}.place not in (
-        select r.place
-        from recollect.records r
-        where r.tenant = %(tenant)s and r.space = %(number)s
-            and (r.valid_from is not null or r.valid_to is not null or r.expires_at is not null)
-            and not ({live})
-    )
-"""
+_BOUNDED = (
+    "{row}.place not in ("
+    "select r.place from recollect.records r where r.tenant = %(tenant)s and r.space = %(number)s "
+    "and (r.valid_from is not null or r.valid_to is not null or r.expires_at is not null) and not ({live})"
+    ")"
+)
 _ITEM = "join recollect.records r on r.tenant = %(tenant)s and r.space = %(number)s and r.place = {row}.place"
 
 

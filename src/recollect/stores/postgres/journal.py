@@ -11,9 +11,9 @@ from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Step, Task
 from recollect.stores.ops import TaskStatus
-from recollect.stores.postgres.rows import SPACE, micros, named, space_of
+from recollect.stores.postgres.rows import SPACE, TASK, micros, named, space_of
 from recollect.stores.postgres.server import Values, Work
-from recollect.stores.postgres.tasks import COLUMNS, task_of
+from recollect.stores.postgres.tasks import task_of
 from recollect.stores.postgres.text import given, handle, kept, maybe_given
 from recollect.values import Space
 
@@ -21,7 +21,7 @@ _BEFORE_ALL = -(1 << 63)
 _ALL = 1 << 31
 
 _TASK = f"""
-    select {COLUMNS}
+    select {TASK}
     from recollect.tasks t
     where t.tenant = %(tenant)s and t.space = {SPACE} and t.handle = %(task)s
 """  # noqa: S608 - constant clauses
@@ -29,7 +29,7 @@ _TASK = f"""
 _LEASED = "t.owner is not null and t.renewed_at <= %(now)s and t.renewed_at + t.lease_ttl > %(now)s"
 
 _LISTED = f"""
-    select {COLUMNS}
+    select {TASK}
     from recollect.tasks t
     where t.tenant = %(tenant)s and t.space = {SPACE} and t.id > %(after)s
         and (%(status)s::text is null or t.status = %(status)s)
@@ -39,7 +39,7 @@ _LISTED = f"""
 """  # noqa: S608 - constant clauses
 
 _EXPIRED = f"""
-    select {COLUMNS}
+    select {TASK}
     from recollect.tasks t
     where t.tenant = %(tenant)s and t.space = {SPACE} and t.expires_at <= %(before)s
         and (t.expires_at, t.id) > (%(last)s::bigint, %(after)s)

@@ -8,8 +8,9 @@ from typing import Any
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
+from recollect.stores.postgres.holdings import Holdings
 from recollect.stores.postgres.plan import Plan
-from recollect.stores.postgres.rows import SPACE, dumped, loaded, micros, moment, named, space_of
+from recollect.stores.postgres.rows import SPACE, dumped, dumped_rows, loaded, micros, moment, named, space_of
 from recollect.stores.postgres.server import Values, Work
 from recollect.stores.postgres.text import given, handle, handles, kept
 from recollect.stores.tails import Reach, Tail
@@ -49,46 +50,76 @@ _GET = f"""
 
 # The id of an entry that nobody can see any more is free again; of one that is seen, nothing happens.
 _APPEND = """
-    with held as materialized (
-        select expires_at is null or expires_at > %(now)s as live
+    held{n} as materialized (
+        select expires_at is null or expires_at > %(now{n})s as live
         from recollect.entries
-        where tenant = %(tenant)s and space = %(space)s and handle = %(handle)s
+        where tenant = %(tenant{n})s and space = %(space{n})s and handle = %(handle{n})s
     ),
-    freed as (
+    freed{n} as (
         delete from recollect.entries
-        where tenant = %(tenant)s and space = %(space)s and handle = %(handle)s and expires_at <= %(now)s
+        where tenant = %(tenant{n})s and space = %(space{n})s and handle = %(handle{n})s and expires_at <= %(now{n})s
     ),
-    numbered as (
+    numbered{n} as (
         update recollect.spaces
         set next_seq = next_seq + 1
-        where tenant = %(tenant)s and id = %(space)s and not exists (select 1 from held where live)
+        where tenant = %(tenant{n})s and id = %(space{n})s and not exists (select 1 from held{n} where live)
         returning next_seq
+    ),
+    appended{n} as (
+        insert into recollect.entries (
+            tenant, space, seq, handle, id, kind, content, metadata, importance, at, expires_at
+        )
+        select %(tenant{n})s, %(space{n})s, next_seq, %(handle{n})s, %(id{n})s, %(kind{n})s, %(content{n})s,
+            %(metadata{n})s, %(importance{n})s, %(at{n})s, %(expires_at{n})s::bigint
+        from numbered{n}
     )
-    insert into recollect.entries (
-        tenant, space, seq, handle, id, kind, content, metadata, importance, at, expires_at
+"""
+
+# Entries whose ids nobody has had: most are.
+_EXTEND = """
+    numbered{n} as (
+        update recollect.spaces
+        set next_seq = next_seq + %(count{n})s
+        where tenant = %(tenant{n})s and id = %(space{n})s
+        returning next_seq - %(count{n})s as last
+    ),
+    appended{n} as (
+        insert into recollect.entries (
+            tenant, space, seq, handle, id, kind, content, metadata, importance, at, expires_at
+        )
+        select %(tenant{n})s, %(space{n})s, numbered{n}.last + e.number, e.handle, e.id, e.kind, e.content, e.metadata,
+            e.importance, e.at, e.expires_at
+        from numbered{n}, json_to_recordset(%(rows{n})s::json) as e (
+            number bigint, handle text, id text, kind text, content text, metadata text, importance float8, at bigint,
+            expires_at bigint
+        )
     )
-    select %(tenant)s, %(space)s, next_seq, %(handle)s, %(id)s, %(kind)s, %(content)s, %(metadata)s, %(importance)s,
-        %(at)s, %(expires_at)s::bigint
-    from numbered
 """
 
 # The newest entry that is one too many; it and all before it go.
 _TRIM = """
-    delete from recollect.entries
-    where tenant = %(tenant)s and space = %(space)s
-        and seq <= (
-            select seq
-            from recollect.entries
-            where tenant = %(tenant)s and space = %(space)s and (expires_at is null or expires_at > %(now)s)
-            order by seq desc
-            limit 1 offset %(cap)s
-        )
+    trimmed{n} as (
+        delete from recollect.entries
+        where tenant = %(tenant{n})s and space = %(space{n})s
+            and seq <= (
+                select seq
+                from recollect.entries
+                where tenant = %(tenant{n})s and space = %(space{n})s
+                    and (expires_at is null or expires_at > %(now{n})s)
+                order by seq desc
+                limit 1 offset %(cap{n})s
+            )
+    )
 """
 
-_CLEAR = "delete from recollect.entries where tenant = %(tenant)s and space = %(space)s"
+_CLEAR = """
+    cleared{n} as (delete from recollect.entries where tenant = %(tenant{n})s and space = %(space{n})s)
+"""
 _DROP = """
-    delete from recollect.entries
-    where tenant = %(tenant)s and space = %(space)s and seq = any(%(seqs)s)
+    dropped{n} as (
+        delete from recollect.entries
+        where tenant = %(tenant{n})s and space = %(space{n})s and seq = any(%(seqs{n})s)
+    )
 """
 
 _LOGS = """
@@ -115,18 +146,67 @@ _OWNERS = """
 """
 
 
-def apply(plan: Plan, space: int, write: LogWrite, now: datetime) -> None:
-    tenant = write.space.tenant
-    about: Values = {"tenant": kept(tenant), "space": space, "now": to_micros(now)}
-    match write:
-        case Append():
-            plan.add(tenant, _APPEND, about | _values(write.entry))
-            if write.cap is not None:
-                plan.add(tenant, _TRIM, about | {"cap": write.cap})
-        case Clear():
-            plan.add(tenant, _CLEAR, about)
-        case Drop():
-            plan.add(tenant, _DROP, about | {"seqs": list(write.seqs)})
+class Pages:
+    """The logs that a batch writes to. Entries that follow each other are appended together."""
+
+    def __init__(self, plan: Plan, there: Holdings, now: datetime) -> None:
+        self._plan = plan
+        self._spaces = there.spaces
+        self._taken = set(there.entries)
+        self._now = now
+        self._runs: dict[Space, list[Append]] = {}
+
+    def apply(self, write: LogWrite) -> None:
+        match write:
+            case Append():
+                self._append(write)
+            case Clear():
+                self._end(write.space)
+                self._add(write.space, _CLEAR, {})
+            case Drop():
+                self._end(write.space)
+                self._add(write.space, _DROP, {"seqs": list(write.seqs)})
+
+    def plan(self) -> None:
+        """Note what has not been noted yet."""
+        for space in list(self._runs):
+            self._end(space)
+
+    def _append(self, append: Append) -> None:
+        name = append.space, handle(append.entry.id)
+        run = self._runs.get(append.space, [])
+        if name in self._taken or (run and run[-1].cap != append.cap):
+            self._end(append.space)
+        if name in self._taken:
+            self._add(append.space, _APPEND, _values(append.entry) | {"now": to_micros(self._now)})
+            self._trim(append.space, append.cap)
+        else:
+            self._taken.add(name)
+            self._runs.setdefault(append.space, []).append(append)
+
+    def _end(self, space: Space) -> None:
+        run = self._runs.pop(space, [])
+        if not run:
+            return
+        entries, cap = [append.entry for append in run], run[-1].cap
+        rows = [{"number": number, **_values(entry)} for number, entry in enumerate(entries, 1)]
+        values: Values = {"count": len(rows), "rows": dumped_rows(rows)}
+        live = sum(entry.expires_at is None or entry.expires_at > self._now for entry in entries)
+        if cap is None or live >= cap:
+            self._add(space, _EXTEND, values)
+            self._trim(space, cap)
+        else:  # of those that were there, so many fewer may stay
+            values |= {"cap": cap - live, "now": to_micros(self._now)}
+            self._add(space, f"{_EXTEND}, {_TRIM}", values)
+
+    def _trim(self, space: Space, cap: int | None) -> None:
+        if cap is not None:
+            self._add(space, _TRIM, {"cap": cap, "now": to_micros(self._now)})
+
+    def _add(self, space: Space, part: str, values: Values) -> None:
+        number = self._spaces[space].id
+        about: Values = {"tenant": kept(space.tenant), "space": number}
+        self._plan.add(space.tenant, part, about | values, [("space", number)])
 
 
 async def get(work: Work, space: Space, ids: Sequence[str]) -> list[Entry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,94 +16,117 @@ from recollect.errors import Conflict
 from recollect.stores.ops import Delete, Embed, Put, RecordWrite, Touch
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.plan import Plan
-from recollect.stores.postgres.rows import item_values, micros
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.rows import dumped_rows, item_values, micros
+from recollect.stores.postgres.server import Values
 from recollect.stores.postgres.spaces import Numbered
 from recollect.stores.postgres.text import given, handle, kept
 from recollect.stores.vectors import packed
 from recollect.stores.where import paths_of
 from recollect.values import MemoryItem, Space
 
-_HELD = """
-    select id, place, version, access_count, last_accessed, terms, passages
-    from recollect.records
-    where tenant = %(tenant)s and space = %(space)s and handle = any(%(handles)s)
+_ROW = """
+    place bigint, handle text, id text, version bigint, access_count bigint, last_accessed bigint, content text,
+    metadata text, importance float8, created_at bigint, valid_from bigint, valid_to bigint, superseded_by text,
+    expires_at bigint, source text, trust float8, key text, key_handle text, session text, session_handle text,
+    position float8, speaker text, derived_from text, by_user text, by_agent text, by_session text, pinned
+    boolean, decayed_at bigint, learned_at bigint, terms text, length int, passages int
 """
 
-_INSERT = """
-    insert into recollect.records (
-        tenant, space, place, handle, id, version, access_count, last_accessed, content, metadata, importance,
-        created_at, valid_from, valid_to, superseded_by, expires_at, source, trust, key, key_handle, session,
-        session_handle, position, speaker, derived_from, by_user, by_agent, by_session, pinned, decayed_at, learned_at,
-        terms, length, passages
+_INSERT = f"""
+    added{{n}} as (
+        insert into recollect.records (
+            tenant, space,
+            place, handle, id, version, access_count, last_accessed, content, metadata, importance,
+            created_at, valid_from, valid_to, superseded_by, expires_at, source, trust, key, key_handle,
+            session, session_handle, position, speaker, derived_from, by_user, by_agent, by_session,
+            pinned, decayed_at, learned_at, terms, length, passages
+        )
+        select %(tenant{{n}})s, %(space{{n}})s, new.*
+        from json_to_recordset(%(rows{{n}})s::json) as new ({_ROW})
     )
-    values (
-        %(tenant)s, %(space)s, %(place)s, %(handle)s, %(id)s, %(version)s, %(access_count)s, %(last_accessed)s,
-        %(content)s, %(metadata)s, %(importance)s, %(created_at)s, %(valid_from)s, %(valid_to)s, %(superseded_by)s,
-        %(expires_at)s, %(source)s, %(trust)s, %(key)s, %(key_handle)s, %(session)s, %(session_handle)s, %(position)s,
-        %(speaker)s, %(derived_from)s, %(by_user)s, %(by_agent)s, %(by_session)s, %(pinned)s, %(decayed_at)s,
-        %(learned_at)s, %(terms)s, %(length)s, %(passages)s
-    )
-"""
+"""  # noqa: S608 - a constant list of columns
 
-_UPDATE = """
-    update recollect.records
-    set version = %(version)s, access_count = %(access_count)s, last_accessed = %(last_accessed)s,
-        content = %(content)s, metadata = %(metadata)s, importance = %(importance)s, created_at = %(created_at)s,
-        valid_from = %(valid_from)s, valid_to = %(valid_to)s, superseded_by = %(superseded_by)s,
-        expires_at = %(expires_at)s, source = %(source)s, trust = %(trust)s, key = %(key)s,
-        key_handle = %(key_handle)s, session = %(session)s, session_handle = %(session_handle)s,
-        position = %(position)s, speaker = %(speaker)s, derived_from = %(derived_from)s, by_user = %(by_user)s,
-        by_agent = %(by_agent)s, by_session = %(by_session)s, pinned = %(pinned)s, decayed_at = %(decayed_at)s,
-        learned_at = %(learned_at)s, terms = %(terms)s, length = %(length)s, passages = %(passages)s
-    where tenant = %(tenant)s and space = %(space)s and place = %(place)s
-"""
+_UPDATE = f"""
+    changed{{n}} as (
+        update recollect.records r
+        set
+            version = new.version, access_count = new.access_count, last_accessed = new.last_accessed,
+            content = new.content, metadata = new.metadata, importance = new.importance, created_at =
+            new.created_at, valid_from = new.valid_from, valid_to = new.valid_to, superseded_by =
+            new.superseded_by, expires_at = new.expires_at, source = new.source, trust = new.trust, key =
+            new.key, key_handle = new.key_handle, session = new.session, session_handle =
+            new.session_handle, position = new.position, speaker = new.speaker, derived_from =
+            new.derived_from, by_user = new.by_user, by_agent = new.by_agent, by_session = new.by_session,
+            pinned = new.pinned, decayed_at = new.decayed_at, learned_at = new.learned_at, terms =
+            new.terms, length = new.length, passages = new.passages
+        from json_to_recordset(%(rows{{n}})s::json) as new ({_ROW})
+        where r.tenant = %(tenant{{n}})s and r.space = %(space{{n}})s and r.place = new.place
+    )
+"""  # noqa: S608 - a constant list of columns
 
 _TOUCH = """
-    update recollect.records
-    set access_count = %(access_count)s, last_accessed = %(last_accessed)s
-    where tenant = %(tenant)s and space = %(space)s and place = %(place)s
+    touched{n} as (
+        update recollect.records r
+        set access_count = new.access_count, last_accessed = new.last_accessed
+        from json_to_recordset(%(rows{n})s::json) as new (place bigint, access_count bigint, last_accessed bigint)
+        where r.tenant = %(tenant{n})s and r.space = %(space{n})s and r.place = new.place
+    )
 """
 
 _DROP = """
-    delete from recollect.records
-    where tenant = %(tenant)s and space = %(space)s and place = any(%(places)s)
+    dropped{n} as (
+        delete from recollect.records
+        where tenant = %(tenant{n})s and space = %(space{n})s and place = any(%(places{n})s)
+    )
 """
 
 _UNWORD = """
-    delete from recollect.postings
-    where tenant = %(tenant)s and space = %(space)s and place = any(%(places)s)
+    unworded{n} as (
+        delete from recollect.postings
+        where tenant = %(tenant{n})s and space = %(space{n})s and place = any(%(places{n})s)
+    )
 """
 
 _WORD = """
-    insert into recollect.postings (tenant, space, term, place, count, length)
-    select %(tenant)s, %(space)s, word.term, word.place, word.count, word.length
-    from unnest(%(terms)s::text[], %(places)s::bigint[], %(counts)s::int[], %(lengths)s::int[])
-        as word (term, place, count, length)
+    worded{n} as (
+        insert into recollect.postings (tenant, space, term, place, count, length)
+        select %(tenant{n})s, %(space{n})s, word.term, word.place, word.count, word.length
+        from json_to_recordset(%(rows{n})s::json) as word (term text, place bigint, count int, length int)
+    )
 """
 
 _UNPLACE = """
-    delete from recollect.vectors
-    where tenant = %(tenant)s and space = %(space)s and generation = any(%(generations)s::"char"[])
-        and place = any(%(places)s)
+    unplaced{n} as (
+        delete from recollect.vectors
+        where tenant = %(tenant{n})s and space = %(space{n})s and generation = any(%(generations{n})s::"char"[])
+            and place = any(%(places{n})s)
+    )
 """
 
 _PLACE = """
-    insert into recollect.vectors (tenant, space, generation, place, part, data)
-    values (%(tenant)s, %(space)s, %(generation)s, %(place)s, %(part)s, %(data)s)
+    placed{n} as (
+        insert into recollect.vectors (tenant, space, generation, place, part, data)
+        select %(tenant{n})s, %(space{n})s, new.generation::"char", new.place, new.part, new.data
+        from unnest(%(generations{n})s::text[], %(places{n})s::bigint[], %(parts{n})s::bigint[],
+            %(data{n})s::halfvec[]) as new (generation, place, part, data)
+    )
 """
 
 _PATH = """
-    insert into recollect.paths (tenant, space, handle, path)
-    select %(tenant)s, %(space)s, new.handle, new.path
-    from unnest(%(handles)s::text[], %(paths)s::text[]) as new (handle, path)
-    on conflict do nothing
+    noted{n} as (
+        insert into recollect.paths (tenant, space, handle, path)
+        select %(tenant{n})s, %(space{n})s, new.handle, new.path
+        from unnest(%(handles{n})s::text[], %(paths{n})s::text[]) as new (handle, path)
+        on conflict do nothing
+    )
 """
 
 _COUNT = """
-    update recollect.spaces
-    set next_seq = next_seq + %(places)s, items = items + %(items)s, words = words + %(words)s
-    where tenant = %(tenant)s and id = %(space)s
+    counted{n} as (
+        update recollect.spaces
+        set next_seq = next_seq + %(places{n})s, items = items + %(items{n})s, words = words + %(words{n})s
+        where tenant = %(tenant{n})s and id = %(space{n})s
+    )
 """
 
 _BOTH = ["a", "b"]
@@ -141,16 +164,13 @@ class Shelf:
     items: int = 0
     words: int = 0
 
-    @property
-    def _named(self) -> Values:
-        return {"tenant": kept(self.space.tenant), "space": self.number.id}
-
-    async def load(self, work: Work, ids: Iterable[str]) -> None:
-        await work.about(self.space.tenant)
-        rows = await work.rows(_HELD, {**self._named, "handles": [handle(id) for id in set(ids)]})
+    @classmethod
+    def of(cls, space: Space, number: Numbered, rows: Iterable[Sequence[Any]]) -> Shelf:
+        shelf = cls(space, number)
         for id, place, version, access_count, last_accessed, terms, passages in rows:
             words = tuple(given(terms).split())
-            self.drafts[given(id)] = Draft(place, version, access_count, last_accessed, words, passages, stored=True)
+            shelf.drafts[given(id)] = Draft(place, version, access_count, last_accessed, words, passages, stored=True)
+        return shelf
 
     def apply(self, write: RecordWrite, models: Models) -> Models:
         """Do as a write says, or refuse it; the models as they are after it."""
@@ -225,51 +245,61 @@ class Shelf:
         self._plan_rows(plan)
         self._plan_words(plan)
         self._plan_vectors(plan, models)
-        tenant = self.space.tenant
         if self.paths:
             handles = [handle(path) for path in self.paths]
-            plan.add(tenant, _PATH, {**self._named, "handles": handles, "paths": [kept(path) for path in self.paths]})
+            self._add(plan, _PATH, {"handles": handles, "paths": [kept(path) for path in self.paths]}, "paths")
         if self.new or self.items or self.words:
-            plan.add(tenant, _COUNT, {**self._named, "places": self.new, "items": self.items, "words": self.words})
+            self._add(plan, _COUNT, {"places": self.new, "items": self.items, "words": self.words}, "space")
 
     def _plan_rows(self, plan: Plan) -> None:
-        tenant, named = self.space.tenant, self._named
         if self.gone:
-            plan.add(tenant, _DROP, {**named, "places": self.gone})
+            self._add(plan, _DROP, {"places": self.gone}, "changed", "added", "touched")
         changed = [draft for draft in self.drafts.values() if draft.item is not None]
-        plan.add(tenant, _UPDATE, *(named | _values(draft) for draft in changed if draft.stored))
-        plan.add(tenant, _INSERT, *(named | _values(draft) for draft in changed if not draft.stored))
         touched = [draft for draft in self.drafts.values() if draft.item is None and draft.touched]
-        plan.add(tenant, _TOUCH, *(named | _accesses(draft) for draft in touched))
+        for name, part, rows in (
+            ("changed", _UPDATE, [_values(draft) for draft in changed if draft.stored]),
+            ("added", _INSERT, [_values(draft) for draft in changed if not draft.stored]),
+            ("touched", _TOUCH, [_accesses(draft) for draft in touched]),
+        ):
+            if rows:
+                self._add(plan, part, {"rows": dumped_rows(rows)}, name)
 
     def _plan_words(self, plan: Plan) -> None:
         reworded = [draft for draft in self.drafts.values() if draft.reworded]
         stale = self.gone + [draft.place for draft in reworded if draft.stored]
         if stale:
-            plan.add(self.space.tenant, _UNWORD, {**self._named, "places": stale})
+            self._add(plan, _UNWORD, {"places": stale}, "words")
         counted = [
-            (handle(term), draft.place, count, len(draft.terms))
+            {"term": handle(term), "place": draft.place, "count": count, "length": len(draft.terms)}
             for draft in reworded
             for term, count in Counter(draft.terms).items()
         ]
         if counted:
-            names = ("terms", "places", "counts", "lengths")
-            columns = dict(zip(names, map(list, zip(*counted, strict=True)), strict=True))
-            plan.add(self.space.tenant, _WORD, self._named | columns)
+            self._add(plan, _WORD, {"rows": dumped_rows(counted)}, "words")
 
     def _plan_vectors(self, plan: Plan, models: Models) -> None:
-        tenant, named = self.space.tenant, self._named
         drafts = self.drafts.values()
         stale = self.gone + [draft.place for draft in drafts if draft.vectors is not None and draft.stored]
         if stale:
-            plan.add(tenant, _UNPLACE, {**named, "generations": _BOTH, "places": stale})
+            self._add(plan, _UNPLACE, {"generations": _BOTH, "places": stale}, "vectors")
         early = [draft.place for draft in drafts if draft.prepared is not None]
         if early:
-            plan.add(tenant, _UNPLACE, {**named, "generations": [models.fresh], "places": early})
-        for draft in drafts:
-            for generation, rows in ((models.generation, draft.vectors), (models.fresh, draft.prepared)):
-                if rows is not None:
-                    plan.add(tenant, _PLACE, *(named | one for one in _passages(draft.place, generation, rows)))
+            self._add(plan, _UNPLACE, {"generations": [models.fresh], "places": early}, "vectors")
+        placed = [
+            (generation, draft.place, part, HalfVector(row))
+            for draft in drafts
+            for generation, rows in ((models.generation, draft.vectors), (models.fresh, draft.prepared))
+            if rows is not None
+            for part, row in enumerate(rows)
+        ]
+        if placed:
+            columns = map(list, zip(*placed, strict=True))
+            values = dict(zip(("generations", "places", "parts", "data"), columns, strict=True))
+            self._add(plan, _PLACE, values, "vectors")
+
+    def _add(self, plan: Plan, part: str, values: Values, *touches: str) -> None:
+        about: Values = {"tenant": kept(self.space.tenant), "space": self.number.id}
+        plan.add(self.space.tenant, part, about | values, [(what, self.number.id) for what in touches])
 
 
 def _values(draft: Draft) -> Values:
@@ -286,8 +316,3 @@ def _values(draft: Draft) -> Values:
 
 def _accesses(draft: Draft) -> Values:
     return {"place": draft.place, "access_count": draft.access_count, "last_accessed": draft.last_accessed}
-
-
-def _passages(place: int, generation: str, rows: Rows) -> Iterable[dict[str, Any]]:
-    for part, row in enumerate(rows):
-        yield {"generation": generation, "place": place, "part": part, "data": HalfVector(row)}

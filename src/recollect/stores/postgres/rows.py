@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -32,6 +32,11 @@ ITEM = """
 
 BRIEF = """
     r.id, r.session, r.position, r.speaker, r.created_at, r.importance, r.trust, r.source, r.length, r.passages
+"""
+
+TASK = """
+    t.id, t.status, t.version, t.fence, t.owner, t.renewed_at, t.lease_ttl, t.plan_hash, t.ttl, t.expires_at,
+    t.created_at, t.updated_at
 """
 
 # The space that a statement is about, by its names: a reader needs no number of it.
@@ -65,6 +70,11 @@ def moment(value: int | None) -> datetime | None:
 
 def dumped(value: Any) -> str:
     return json.dumps(kept_json(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def dumped_rows(rows: Iterable[Values]) -> str:
+    """Rows as the server takes many in one parameter; their texts are kept already."""
+    return json.dumps(list(rows), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def loaded(text: str) -> Mapping[str, Any]:

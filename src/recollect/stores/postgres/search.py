@@ -173,7 +173,7 @@ _LOOK = f"""
 """  # noqa: S608 - constant clauses
 
 # The driver remembers how it has read a statement if it is not too long: indentation is half of this one.
-_NEAR, _NOBODY_NEAR, _LOOK = (" ".join(part.split()) for part in (_NEAR, _NOBODY_NEAR, _LOOK))
+_COSINE, _NEAR, _NOBODY_NEAR, _LOOK = (" ".join(part.split()) for part in (_COSINE, _NEAR, _NOBODY_NEAR, _LOOK))
 
 # More than are wanted: an item may have several passages, and close ones are told apart only in full precision.
 _SPARE = 16

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from recollect.stores.postgres.locks import GROWTH
 from recollect.stores.postgres.rows import space_handle
-from recollect.stores.postgres.server import Work
+from recollect.stores.postgres.server import Values, Work
 from recollect.stores.postgres.text import kept
 from recollect.values import Space
 
@@ -31,31 +30,27 @@ class Numbered(NamedTuple):
     next_seq: int
 
 
-async def numbered(work: Work, spaces: Iterable[Space]) -> dict[Space, Numbered]:
-    """The spaces of a batch, those that are new included."""
-    found: dict[Space, Numbered] = {}
-    ordered = sorted(set(spaces), key=lambda space: space.tenant)
-    for tenant, some in groupby(ordered, lambda space: space.tenant):
-        found |= await _of_tenant(work, tenant, list(some))
-    return found
+async def numbered(work: Work, space: Space) -> int:
+    """A space's number, given to it if it has none."""
+    await work.about(space.tenant)
+    row = await work.row(_FIND, {"tenant": kept(space.tenant), "handles": [space_handle(space)]})
+    if row is not None:
+        return int(row[1])
+    return (await minted(work, space.tenant, {space_handle(space): space}))[space_handle(space)].id
 
 
-async def _of_tenant(work: Work, tenant: str, spaces: list[Space]) -> dict[Space, Numbered]:
-    await work.about(tenant)
-    handles = {space_handle(space): space for space in spaces}
-    values = {"tenant": kept(tenant), "handles": list(handles)}
-    rows = await work.rows(_FIND, values)
-    if len(rows) < len(handles):
-        await work.run(GROWTH, {})
-        rows = await work.rows(_FIND, values)
-        known = {row[0] for row in rows}
-        for handle, space in handles.items():
-            if handle not in known:
-                rows += await work.rows(_MINT, _minted(handle, space))
-    return {handles[handle]: Numbered(id, next_seq) for handle, id, next_seq in rows}
+async def minted(work: Work, tenant: str, spaces: Mapping[str, Space]) -> dict[str, Numbered]:
+    """Some spaces of one tenant by their handles, each with a number; nobody else gives numbers meanwhile."""
+    await work.run(GROWTH, {})
+    rows = await work.rows(_FIND, {"tenant": kept(tenant), "handles": list(spaces)})
+    known = {row[0] for row in rows}
+    for handle, space in spaces.items():
+        if handle not in known:
+            rows += await work.rows(_MINT, _values(handle, space))
+    return {handle: Numbered(id, next_seq) for handle, id, next_seq in rows}
 
 
-def _minted(handle: str, space: Space) -> dict[str, Any]:
+def _values(handle: str, space: Space) -> Values:
     return {
         "tenant": kept(space.tenant),
         "handle": handle,

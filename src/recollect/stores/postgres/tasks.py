@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from recollect.stores.base import Lease, Task
 from recollect.stores.leases import Claim
 from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskWrite
 from recollect.stores.postgres.plan import Plan
-from recollect.stores.postgres.rows import micros, moment
+from recollect.stores.postgres.rows import TASK, micros, moment
 from recollect.stores.postgres.server import Values, Work
 from recollect.stores.postgres.spaces import numbered
 from recollect.stores.postgres.text import given, handle, kept, maybe_given, maybe_kept
@@ -21,31 +22,29 @@ from recollect.values import Space
 
 _MICROSECOND = timedelta(microseconds=1)
 
-COLUMNS = """
-    t.id, t.status, t.version, t.fence, t.owner, t.renewed_at, t.lease_ttl, t.plan_hash, t.ttl, t.expires_at,
-    t.created_at, t.updated_at
-"""
-
 _HELD = f"""
-    select {COLUMNS}
+    select {TASK}
     from recollect.tasks t
     where t.tenant = %(tenant)s and t.space = %(space)s and t.handle = %(task)s
 """  # noqa: S608 - a constant list of columns
 
 _KEEP = """
-    insert into recollect.tasks (
-        tenant, space, handle, id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at,
-        created_at, updated_at
+    kept{n} as (
+        insert into recollect.tasks (
+            tenant, space, handle, id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl,
+            expires_at, created_at, updated_at
+        )
+        values (
+            %(tenant{n})s, %(space{n})s, %(task{n})s, %(id{n})s, %(status{n})s, %(version{n})s, %(fence{n})s,
+            %(owner{n})s::text, %(renewed_at{n})s::bigint, %(lease_ttl{n})s::bigint, %(plan_hash{n})s::text,
+            %(ttl{n})s::bigint, %(expires_at{n})s::bigint, %(created_at{n})s, %(updated_at{n})s
+        )
+        on conflict (tenant, space, handle) do update
+        set status = excluded.status, version = excluded.version, fence = excluded.fence, owner = excluded.owner,
+            renewed_at = excluded.renewed_at, lease_ttl = excluded.lease_ttl, plan_hash = excluded.plan_hash,
+            ttl = excluded.ttl, expires_at = excluded.expires_at, created_at = excluded.created_at,
+            updated_at = excluded.updated_at
     )
-    values (
-        %(tenant)s, %(space)s, %(task)s, %(id)s, %(status)s, %(version)s, %(fence)s, %(owner)s, %(renewed_at)s,
-        %(lease_ttl)s, %(plan_hash)s, %(ttl)s, %(expires_at)s, %(created_at)s, %(updated_at)s
-    )
-    on conflict (tenant, space, handle) do update
-    set status = excluded.status, version = excluded.version, fence = excluded.fence, owner = excluded.owner,
-        renewed_at = excluded.renewed_at, lease_ttl = excluded.lease_ttl, plan_hash = excluded.plan_hash,
-        ttl = excluded.ttl, expires_at = excluded.expires_at, created_at = excluded.created_at,
-        updated_at = excluded.updated_at
 """
 
 _FENCE = """
@@ -55,35 +54,52 @@ _FENCE = """
     returning next_seq
 """
 
+# The version that is added is not among those that are forgotten.
 _SAVE = """
-    insert into recollect.checkpoints (tenant, space, task, version, fence, schema, state, sha256, at)
-    values (%(tenant)s, %(space)s, %(task)s, %(version)s, %(fence)s, %(schema)s, %(state)s, %(sha256)s, %(at)s)
-"""
-
-_FORGET = """
-    delete from recollect.checkpoints
-    where tenant = %(tenant)s and space = %(space)s and task = %(task)s and version <= %(oldest)s
+    saved{n} as (
+        insert into recollect.checkpoints (tenant, space, task, version, fence, schema, state, sha256, at)
+        values (
+            %(tenant{n})s, %(space{n})s, %(task{n})s, %(version{n})s, %(fence{n})s, %(schema{n})s, %(state{n})s,
+            %(sha256{n})s, %(at{n})s
+        )
+    ),
+    forgotten{n} as (
+        delete from recollect.checkpoints
+        where tenant = %(tenant{n})s and space = %(space{n})s and task = %(task{n})s and version <= %(oldest{n})s
+    )
 """
 
 _NOTE = """
-    insert into recollect.steps (
-        tenant, space, task, handle, key, status, attempts, fence, idempotency_key, input_sha, result, error, at
+    noted{n} as (
+        insert into recollect.steps (
+            tenant, space, task, handle, key, status, attempts, fence, idempotency_key, input_sha, result, error, at
+        )
+        values (
+            %(tenant{n})s, %(space{n})s, %(task{n})s, %(handle{n})s, %(key{n})s, %(status{n})s, %(attempts{n})s,
+            %(fence{n})s, %(idempotency_key{n})s, %(input_sha{n})s::text, %(result{n})s::text, %(error{n})s::text,
+            %(at{n})s
+        )
+        on conflict (tenant, space, task, handle) do update
+        set status = excluded.status, attempts = excluded.attempts, fence = excluded.fence,
+            idempotency_key = excluded.idempotency_key, input_sha = excluded.input_sha, result = excluded.result,
+            error = excluded.error, at = excluded.at
     )
-    values (
-        %(tenant)s, %(space)s, %(task)s, %(handle)s, %(key)s, %(status)s, %(attempts)s, %(fence)s,
-        %(idempotency_key)s, %(input_sha)s, %(result)s, %(error)s, %(at)s
-    )
-    on conflict (tenant, space, task, handle) do update
-    set status = excluded.status, attempts = excluded.attempts, fence = excluded.fence,
-        idempotency_key = excluded.idempotency_key, input_sha = excluded.input_sha, result = excluded.result,
-        error = excluded.error, at = excluded.at
 """
 
-_DROPS = (
-    "delete from recollect.checkpoints where tenant = %(tenant)s and space = %(space)s and task = %(task)s",
-    "delete from recollect.steps where tenant = %(tenant)s and space = %(space)s and task = %(task)s",
-    "delete from recollect.tasks where tenant = %(tenant)s and space = %(space)s and handle = %(task)s",
-)
+_DROP = """
+    unsaved{n} as (
+        delete from recollect.checkpoints
+        where tenant = %(tenant{n})s and space = %(space{n})s and task = %(task{n})s
+    ),
+    unnoted{n} as (
+        delete from recollect.steps
+        where tenant = %(tenant{n})s and space = %(space{n})s and task = %(task{n})s
+    ),
+    dropped{n} as (
+        delete from recollect.tasks
+        where tenant = %(tenant{n})s and space = %(space{n})s and handle = %(task{n})s
+    )
+"""
 
 
 @dataclass(slots=True)
@@ -100,31 +116,34 @@ class Desk:
     def _named(self) -> Values:
         return {"tenant": kept(self.space.tenant), "space": self.number, "task": handle(self.name)}
 
-    async def load(self, work: Work) -> None:
-        await work.about(self.space.tenant)
-        row = await work.row(_HELD, self._named)
-        self.held = self.stored = None if row is None else task_of(row)
+    @classmethod
+    def of(cls, space: Space, number: int, name: str, row: Sequence[Any] | None) -> Desk:
+        held = None if row is None else task_of(row)
+        return cls(space, number, name, held, held)
+
+    def _add(self, plan: Plan, part: str, values: Values, *touches: str) -> None:
+        keys = [(self.number, self.name, what) for what in touches]
+        plan.add(self.space.tenant, part, self._named | values, keys)
 
     def apply(self, plan: Plan, write: TaskWrite, now: datetime) -> None:
         """Do as a write says, or refuse it."""
         match write:
             case DropTask():
                 leases.check_drop(self.held, write, now)
-                for drop in _DROPS:
-                    plan.add(self.space.tenant, drop, self._named)
+                self._add(plan, _DROP, {}, "task", "saves", "steps")
                 self.held = self.stored = None
             case Save():
                 self.held = leases.saved(self.held, write, now)
                 self._save(plan, self.held, write)
             case Journal():
                 self.held = leases.noted(self.held, write, now)
-                plan.add(self.space.tenant, _NOTE, self._named | _note(write, now))
+                self._add(plan, _NOTE, _note(write, now), "steps")
             case SetStatus():
                 self.held = leases.noted(self.held, write, now)
 
     def plan(self, plan: Plan) -> None:
         if self.held is not None and self.held != self.stored:
-            plan.add(self.space.tenant, _KEEP, self._named | _values(self.held))
+            self._add(plan, _KEEP, _values(self.held), "task")
 
     def _save(self, plan: Plan, task: Task, save: Save) -> None:
         state = save.state.encode()
@@ -136,17 +155,16 @@ class Desk:
             "state": state,
             "sha256": checksum,
             "at": to_micros(task.updated_at),
+            "oldest": task.version - save.keep,
         }
-        plan.add(self.space.tenant, _SAVE, self._named | values)
-        plan.add(self.space.tenant, _FORGET, self._named | {"oldest": task.version - save.keep})
+        self._add(plan, _SAVE, values, "saves")
 
 
 async def desk(work: Work, space: Space, task: str) -> Desk:
     """A task as it stands; its space gets a number if it has none."""
-    found = await numbered(work, [space])
-    opened = Desk(space, found[space].id, task)
-    await opened.load(work)
-    return opened
+    number = await numbered(work, space)
+    row = await work.row(_HELD, {"tenant": kept(space.tenant), "space": number, "task": handle(task)})
+    return Desk.of(space, number, task, row)
 
 
 async def claim(work: Work, wish: Claim) -> Lease:
@@ -184,7 +202,7 @@ async def _kept(work: Work, opened: Desk) -> Lease:
     return leases.lease_of(opened.space, opened.held)
 
 
-def task_of(row: tuple[Any, ...]) -> Task:
+def task_of(row: Sequence[Any]) -> Task:
     return Task(
         id=given(row[0]),
         status=row[1],

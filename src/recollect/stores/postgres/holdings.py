@@ -1,0 +1,108 @@
+"""What a batch is about, as it stands before: everything that its writes are decided by, in one reading a tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from recollect.stores.ops import Append, Delete, Embed, Put, RecordWrite, TaskWrite, Touch, Write
+from recollect.stores.postgres import models
+from recollect.stores.postgres.models import Models
+from recollect.stores.postgres.rows import TASK, space_handle
+from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.spaces import Numbered, minted
+from recollect.stores.postgres.text import handle, kept
+from recollect.values import Space
+
+Row = Sequence[Any]
+
+_SPACES = """
+    (
+        select json_agg(json_build_array(handle, id, next_seq))
+        from recollect.spaces
+        where tenant = %(tenant)s and handle = any(%(spaces)s)
+    )
+"""
+_OF = """
+    from unnest(%({named}_in)s::text[], %({named})s::text[]) as asked (space, name)
+    join recollect.spaces s on s.tenant = %(tenant)s and s.handle = asked.space
+"""
+_ITEMS = f"""
+    (
+        select json_agg(json_build_array(
+            asked.space, r.id, r.place, r.version, r.access_count, r.last_accessed, r.terms, r.passages
+        ))
+        {_OF.format(named="items")}
+        join recollect.records r on r.tenant = %(tenant)s and r.space = s.id and r.handle = asked.name
+    )
+"""
+_ENTRIES = f"""
+    (
+        select json_agg(json_build_array(asked.space, asked.name))
+        {_OF.format(named="entries")}
+        join recollect.entries e on e.tenant = %(tenant)s and e.space = s.id and e.handle = asked.name
+    )
+"""
+_TASKS = f"""
+    (
+        select json_agg(json_build_array(asked.space, asked.name, {TASK}))
+        {_OF.format(named="tasks")}
+        join recollect.tasks t on t.tenant = %(tenant)s and t.space = s.id and t.handle = asked.name
+    )
+"""
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What is there of what is asked for; the spaces are numbered, those that are new included."""
+
+    models: Models = field(default_factory=Models)
+    spaces: dict[Space, Numbered] = field(default_factory=dict)
+    items: dict[Space, list[Row]] = field(default_factory=dict)
+    entries: set[tuple[Space, str]] = field(default_factory=set)
+    tasks: dict[tuple[Space, str], Row] = field(default_factory=dict)
+
+
+async def held(work: Work, writes: Sequence[Write]) -> Holdings:
+    found = Holdings()
+    for tenant, some in groupby(sorted(writes, key=lambda write: write.space.tenant), lambda write: write.space.tenant):
+        await _of_tenant(work, tenant, list(some), found)
+    return found
+
+
+async def _of_tenant(work: Work, tenant: str, writes: list[Write], found: Holdings) -> None:
+    await work.about(tenant)
+    spaces = {space_handle(write.space): write.space for write in writes}
+    items = {(space_handle(w.space), handle(id)): None for w in writes if isinstance(w, RecordWrite) for id in _ids(w)}
+    entries = {(space_handle(w.space), handle(w.entry.id)): None for w in writes if isinstance(w, Append)}
+    tasks = {(space_handle(w.space), handle(w.task)): None for w in writes if isinstance(w, TaskWrite)}
+    values: Values = {"tenant": kept(tenant), "spaces": list(spaces)}
+    asked = [models.AS_JSON if items else "null", _SPACES]
+    for name, sql, pairs in (("items", _ITEMS, items), ("entries", _ENTRIES, entries), ("tasks", _TASKS, tasks)):
+        asked.append(sql if pairs else "null")
+        if pairs:
+            values |= {f"{name}_in": [space for space, _ in pairs], name: [one for _, one in pairs]}
+    row = await work.row(f"select {', '.join(asked)}", values)
+    assert row is not None
+    known, numbered, old_items, old_entries, old_tasks = row
+    found.models = models.known(known) if items else found.models
+    numbers = {name: Numbered(id, next_seq) for name, id, next_seq in numbered or ()}
+    if len(numbers) < len(spaces):
+        numbers |= await minted(work, tenant, spaces)
+    found.spaces |= {space: numbers[name] for name, space in spaces.items()}
+    for space, *item in old_items or ():
+        found.items.setdefault(spaces[space], []).append(item)
+    found.entries |= {(spaces[space], name) for space, name in old_entries or ()}
+    found.tasks |= {(spaces[space], name): task for space, name, *task in old_tasks or ()}
+
+
+def _ids(write: RecordWrite) -> Iterable[str]:
+    match write:
+        case Put():
+            return (write.item.id,)
+        case Touch():
+            return write.ids
+        case Delete() | Embed():
+            return (write.id,)
