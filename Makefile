@@ -11,14 +11,14 @@ PARALLEL := -n $(WORKERS) --dist loadgroup
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet --upgrade \
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: help setup strace check test contract crash docs picture bench demo fix soak lock
+.PHONY: help setup strace pgbouncer check test contract crash docs picture bench demo fix soak lock
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.model  ## environment, pinned packages, and the local model; a second time it does nothing
 
-test: setup strace  ## everything, with real files and real processes
+test: setup strace pgbouncer  ## everything, with real files and real processes
 	$(PYTEST) $(PARALLEL)
 
 check: .venv/.installed  ## formatting, lint, types, imports, stale docs; under 15 seconds
@@ -69,6 +69,9 @@ soak: setup strace .venv-model/.installed  ## the tests that look for rare fault
 
 strace:
 	@sh scripts/strace.sh
+
+pgbouncer: .venv/.installed
+	@sh scripts/pgbouncer.sh
 
 lock:  ## choose new versions of all packages (needs uv)
 	$(LOCK) --output-file requirements.lock > /dev/null

@@ -38,7 +38,7 @@ class Server:
         self._data = self._home / "data"
         self._settings = [*settings, *_SMALL]
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         password = self._home / "password"
         password.write_text(PASSWORD)
         if os.geteuid() == 0:
@@ -147,7 +147,7 @@ def _group() -> int:
     return pwd.getpwnam(_STAND_IN).pw_gid
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

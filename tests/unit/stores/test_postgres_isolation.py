@@ -9,7 +9,7 @@ import pytest
 
 from recollect.stores.ops import Append, Entry
 from recollect.stores.postgres import PostgresStore
-from recollect.testing.samples import ADA_ELSEWHERE, LOG, SPACE, START, put, save
+from recollect.testing.samples import ADA_ELSEWHERE, LOG, START, put, save
 from tests.servers.postgres import Server
 
 TABLES = ("spaces", "records", "paths", "vectors", "postings", "entries", "tasks", "checkpoints", "steps")
@@ -55,20 +55,3 @@ async def test_a_partition_is_not_read_past_its_table(store: PostgresStore, isol
         for part in range(16):
             rows = await (await connection.execute(f"select 1 from recollect.records_{part}".encode())).fetchall()  # noqa: S608
             assert rows == []
-
-
-async def test_nothing_stays_with_a_connection(store: PostgresStore):
-    """So that a pooler may give each transaction another one."""
-    await store.get(SPACE, "a")
-    [connection] = store._server._connections._idle
-    left = await (
-        await connection.execute(
-            """
-            select coalesce(current_setting('recollect.tenant', true), ''),
-                coalesce(current_setting('recollect.everyone', true), ''),
-                (select count(*) from pg_prepared_statements),
-                (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
-            """
-        )
-    ).fetchone()
-    assert left == ("", "", 0, 0)

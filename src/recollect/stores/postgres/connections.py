@@ -13,8 +13,10 @@ from typing import Any
 import psycopg
 from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from recollect.errors import StoreClosed, StoreUnavailable
@@ -29,6 +31,15 @@ _TIMES: dict[str, Any] = {
     "tcp_user_timeout": 30_000,
 }
 _WAIT_SECONDS = 30.0
+
+
+class _AsSent(Loader):
+    """Vectors are summed many at a time; one by one they would be taken apart for nothing."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
 
 
 class Connections:
@@ -98,6 +109,7 @@ class Connections:
 
 async def _made_ready(connection: AsyncConnection[Any]) -> None:
     await register_vector_async(connection)
+    connection.adapters.register_loader("halfvec", _AsSent)
     # One kind of whole number: of each mixture of them the server would have to remember another statement.
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     # A statement that the server remembers is not planned again. Behind a pooler it would be remembered by somebody

@@ -12,7 +12,7 @@ import numpy as np
 from recollect.clock import aware
 from recollect.errors import StoreClosed
 from recollect.stores.admission import mismatch
-from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Evidence, Found, Lookup, in_order
+from recollect.stores.evidence import Ask, Brief, Column, Evidence, Found, Lookup, in_order
 from recollect.stores.ops import Touch
 from recollect.stores.postgres import items, search
 from recollect.stores.postgres.server import Work
@@ -72,20 +72,14 @@ async def _evidence(work: Work, ask: Ask) -> Evidence:
         raise mismatch(active, ask.model)
     found = await search.look(work, at, ask)
     briefs, cosines, parts = found.briefs, found.cosines, found.parts
-    words = parts.sum(axis=0)
-    lists = [cosines, np.where(words > 0.0, words, np.nan)]
-    if any(_tied(scores, ask.limit) for scores in lists):
+    if found.crowded:
+        words = parts.sum(axis=0)
+        lists = [cosines, np.where(words > 0.0, words, np.nan)]
         led = {at for scores in lists for at in _leading(briefs, scores, ask.limit)}
         beside = _Beside([briefs[at] for at in led], ask.reach)
         kept = [at for at, brief in enumerate(briefs) if at in led or beside(brief)]
         briefs, cosines, parts = [briefs[at] for at in kept], cosines[kept], parts[:, kept]
     return Evidence(tuple(briefs), cosines, parts, found.weights, at.speakers)
-
-
-def _tied(scores: Column, limit: int) -> bool:
-    """Whether more than so many have as much as the last of the best."""
-    steps = -np.rint(scores[~np.isnan(scores)] * SCORE_STEPS)
-    return len(steps) > limit and int((steps <= np.partition(steps, limit - 1)[limit - 1]).sum()) > limit
 
 
 def _leading(briefs: Sequence[Brief], scores: Column, limit: int) -> list[int]:

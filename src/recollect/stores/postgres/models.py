@@ -43,6 +43,10 @@ class Models:
     preparing: Model | None = None
 
     @property
+    def dim(self) -> int:
+        return 0 if self.active is None else self.active.dim
+
+    @property
     def fresh(self) -> str:
         """The generation that does not answer."""
         return "b" if self.generation == "a" else "a"
@@ -91,6 +95,7 @@ async def prepared(work: Work, model: Model) -> Models:
     models = await read(work)
     if models.preparing == model and models.active is not None:
         return models
+    await work.replanned()
     await work.run(MODELS, {})  # nobody else writes vectors meanwhile
     models = await read(work)
     if models.active is None:
@@ -103,6 +108,7 @@ async def prepared(work: Work, model: Model) -> Models:
 
 async def switch(work: Work, model: Model) -> None:
     """Let the prepared model answer. The old vectors are dropped in the same transaction."""
+    await work.replanned()
     await work.run(MODELS, {})
     models = await read(work)
     if models.active == model and models.preparing is None:

@@ -32,6 +32,8 @@ class Plan:
     def __init__(self) -> None:
         self._statements: dict[str, list[_Statement]] = {}
         self._touched: dict[Hashable, int] = {}
+        self.changes = False
+        """Whether rows of items, words or vectors are changed or dropped, not only added."""
 
     def add(self, tenant: str, part: str, values: Values, touches: Iterable[Hashable]) -> None:
         keys = [(tenant, key) for key in touches]
@@ -45,6 +47,8 @@ class Plan:
         chosen.values |= {f"{name}{number}": value for name, value in values.items()}
 
     async def run(self, work: Work) -> None:
+        if self.changes:
+            await work.replanned()
         if sum(map(len, self._statements.values())) > _FEW:
             async with work.connection.pipeline():
                 await self._each(work)

@@ -129,6 +129,7 @@ _COUNT = """
     )
 """
 
+_ADDING = {_INSERT, _WORD, _PLACE, _PATH, _COUNT}
 _BOTH = ["a", "b"]
 Rows = NDArray[np.float16]
 
@@ -299,6 +300,7 @@ class Shelf:
 
     def _add(self, plan: Plan, part: str, values: Values, *touches: str) -> None:
         about: Values = {"tenant": kept(self.space.tenant), "space": self.number.id}
+        plan.changes |= part not in _ADDING
         plan.add(self.space.tenant, part, about | values, [(what, self.number.id) for what in touches])
 
 

@@ -7,7 +7,7 @@ it is asked for everybody who might be among the best, and the order is made fro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,10 +63,13 @@ _ANY_VECTOR = """
     limit 1
 """
 
-_COSINE = """
-    select max(-(v.data::vector <#> %(full)s))::float8
+# The passage of an item that is nearest.
+_PASSAGE = """
+    select {what}
     from recollect.vectors v
     where v.tenant = %(tenant)s and v.space = %(number)s and v.generation = %(generation)s and v.place = {row}.place
+    order by v.data::vector <#> %(full)s
+    limit 1
 """
 
 # Who is near by the question in half precision, and how near in full.
@@ -80,17 +83,17 @@ _NEAR = f"""
         limit %(most)s
     ),
     near as materialized (
-        select c.place, ({_COSINE.format(row="c")}) as cosine
+        select c.place, ({_PASSAGE.format(what="v.data::vector <#> %(full)s", row="c")}) as far
         from (select distinct place from close) c
     )
 """  # noqa: S608 - constant clauses
 _NOBODY_NEAR = """
     close as (select 0.0::float8 as far where false),
-    near as (select 0::bigint as place, 0.0::float8 as cosine where false)
+    near as (select 0::bigint as place, 0.0::float8 as far where false)
 """
 
-# A row for each candidate. One without a place says for how far off the nearest that were not looked at can be, and how
-# many items of the space hold each term.
+# A row for each candidate. The last one is about all of them: how many lead by meaning and by words, how many items of
+# the space hold each term, and how near those can be who were not looked at.
 _LOOK = f"""
     with {{near}},
     posted as materialized (
@@ -121,22 +124,16 @@ _LOOK = f"""
         order by score desc
         fetch first %(limit)s rows with ties
     ),
+    nearest as materialized (
+        select place
+        from near
+        where far <= coalesce(
+            (select far from near order by far limit 1 offset %(limit)s - 1) + %(noise)s::float8, 'infinity'
+        )
+    ),
     leaders as materialized (
-        select led.place, led.cosine, r.*
-        from (
-            select place, max(cosine) as cosine
-            from (
-                (
-                    select place, cosine
-                    from near
-                    order by round({SCORE_STEPS}::float8 * cosine) desc
-                    fetch first %(limit)s rows with ties
-                )
-                union all
-                select place, null from matched
-            ) either
-            group by place
-        ) led
+        select led.place, r.*
+        from (select place from nearest union select place from matched) led
         cross join lateral (
             select {BRIEF}, r.session_handle
             from recollect.records r
@@ -147,7 +144,7 @@ _LOOK = f"""
     candidates as materialized (
         select * from leaders
         union all
-        select distinct on (r.place) r.place, null, {BRIEF}, null
+        select distinct on (r.place) r.place, {BRIEF}, null
         from leaders led
         cross join lateral (
             select r.place, {BRIEF}
@@ -158,7 +155,7 @@ _LOOK = f"""
         ) r
         where r.place not in (select place from leaders)
     )
-    select r.place, {BRIEF}, {{cosine}}, words.at, words.counts
+    select r.place, {BRIEF}, {{vector}}, words.at, words.counts, null::float8 as edge
     from candidates r
     left join (
         select p.place, array_agg(p.at) as at, array_agg(p.count) as counts
@@ -167,16 +164,19 @@ _LOOK = f"""
         group by p.place
     ) words on words.place = r.place
     union all
-    select {", ".join(["null"] * (BRIEF.count(",") + 2))},
-        (select max(far) from close having count(*) = %(most)s), array_agg(at), array_agg(holders)
+    select null, {", ".join(["null"] * (BRIEF.count(",") - 1))},
+        (select count(*) from nearest), (select count(*) from matched), null, array_agg(at), array_agg(holders),
+        (select max(far) from close having count(*) = %(most)s)
     from held
 """  # noqa: S608 - constant clauses
 
 # The driver remembers how it has read a statement if it is not too long: indentation is half of this one.
-_COSINE, _NEAR, _NOBODY_NEAR, _LOOK = (" ".join(part.split()) for part in (_COSINE, _NEAR, _NOBODY_NEAR, _LOOK))
+_PASSAGE, _NEAR, _NOBODY_NEAR, _LOOK = (" ".join(part.split()) for part in (_PASSAGE, _NEAR, _NOBODY_NEAR, _LOOK))
 
 # More than are wanted: an item may have several passages, and close ones are told apart only in full precision.
 _SPARE = 16
+# More than summing in single precision moves a cosine by, or summing in another order a score.
+_NOISE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +197,8 @@ class Candidates:
     cosines: Column
     parts: NDArray[np.float64]
     weights: Column
+    crowded: bool = False
+    """Whether some are here who may turn out not to be among the first, or who stand around those."""
 
 
 async def standing(work: Work, space: Space) -> Standing:
@@ -210,10 +212,10 @@ async def standing(work: Work, space: Space) -> Standing:
 async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
     """Everybody who is among the first `limit` by meaning or by words, and the turns around them."""
     handles = [handle(term) if sayable(term) else "" for term in ask.terms]  # no term is empty
-    if at.number is None or not at.corpus.items or ask.limit == 0 or (ask.vector is None and not any(handles)):
+    if at.number is None or not at.corpus.items or (ask.vector is None and not any(handles)):
         weights = [rarity(at.corpus, 0) if at.corpus.items else 0.0 for _ in handles]
         return Candidates([], np.empty(0), np.empty((len(handles), 0)), np.array(weights))
-    filter = Filter(ask.where)
+    filter, limit = Filter(ask.where), max(ask.limit, 1)  # of none, too, it is told what the terms are worth
     mean = at.corpus.mean_length or 1.0
     values = {
         **filter.values,
@@ -223,8 +225,9 @@ async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
         "base": K1 * (1.0 - B),
         "slope": K1 * B / mean,
         "terms": handles,
-        "limit": ask.limit,
+        "limit": limit,
         "reach": float(ask.reach),
+        "noise": _NOISE,
     }
     by_meaning = ask.vector is not None and await _can_be_near(work, at, ask.vector)
     sql = _statement(filter, by_meaning=by_meaning)
@@ -235,15 +238,18 @@ async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
             "half": HalfVector(ask.vector.astype(np.float16)),
             "full": FullVector(ask.vector),
         }
-    most = 2 * ask.limit + _SPARE
+    most = 2 * limit + _SPARE
     while True:
-        *rows, (*_, edge, asked, holders) = await work.rows(sql, values | {"most": most})
-        if edge is None or _complete([row[11] for row in rows], ask, -edge):
+        *rows, last = await work.rows(sql, values | {"most": most})
+        near, matched, _, asked, holders, edge = last[9:]
+        cosines = _cosines([row[11] for row in rows], ask.vector if by_meaning else None)
+        if edge is None or _complete(cosines, limit, -edge, at.models.dim):
             break
         most *= 4
     held = dict(zip(asked or (), holders or (), strict=True))
     weights = [rarity(at.corpus, held.get(number, 0)) for number in range(1, len(handles) + 1)]
-    return _laid_out(rows, weights, at.corpus)
+    found = _laid_out(rows, cosines, weights, at.corpus)
+    return replace(found, crowded=max(near, matched) > ask.limit)
 
 
 def _statement(filter: Filter, *, by_meaning: bool) -> str:
@@ -252,8 +258,8 @@ def _statement(filter: Filter, *, by_meaning: bool) -> str:
         join, meant = filter.about("v")
         near = _NEAR.format(join=join, filter=meant)
     join, meant = filter.about("p")
-    cosine = f"coalesce(r.cosine, ({_COSINE.format(row='r')}))" if by_meaning else "null::float8"
-    return _LOOK.format(near=near, join=join, filter=meant, around=filter.sql, cosine=cosine)
+    vector = f"({_PASSAGE.format(what='v.data', row='r')})" if by_meaning else "null"
+    return _LOOK.format(near=near, join=join, filter=meant, around=filter.sql, vector=vector)
 
 
 async def _can_be_near(work: Work, at: Standing, query: Vector) -> bool:
@@ -268,28 +274,36 @@ async def _can_be_near(work: Work, at: Standing, query: Vector) -> bool:
     return True
 
 
-def _complete(cosines: list[float | None], ask: Ask, edge: float) -> bool:
+def _cosines(vectors: list[bytes | None], query: Vector | None) -> Column:
+    """The cosine of each vector as the server sends it; NaN where there is none."""
+    cosines = np.full(len(vectors), np.nan)
+    if query is not None:
+        there = [at for at, vector in enumerate(vectors) if vector is not None]
+        packed = np.frombuffer(b"".join(filter(None, vectors)), [("head", ">u4"), ("data", ">f2", len(query))])
+        cosines[there] = packed["data"].astype(np.float64) @ query.astype(np.float64)
+    return cosines
+
+
+def _complete(cosines: Column, limit: int, edge: float, dim: int) -> bool:
     """Whether nobody who was not looked at can be among the nearest."""
-    assert ask.vector is not None
-    known = sorted((cosine for cosine in cosines if cosine is not None), reverse=True)
+    known = np.sort(cosines[~np.isnan(cosines)])[::-1]
     # What halving the question's precision, and summing in single precision, can move a cosine by.
-    slack = 2.0**-11 + len(ask.vector) * 2.0**-24 + 1e-5
-    return len(known) >= ask.limit and known[ask.limit - 1] > edge + slack
+    slack = 2.0**-11 + dim * 2.0**-24 + _NOISE
+    return len(known) >= limit and bool(known[limit - 1] > edge + slack)
 
 
-def _laid_out(rows: list[tuple[Any, ...]], weights: Sequence[float], corpus: Corpus) -> Candidates:
-    found = [(brief_of(row[1:11]), *row[11:]) for row in rows]
-    found.sort(key=lambda one: place_key(one[0]))
-    briefs = [one[0] for one in found]
-    counts = np.zeros((len(weights), len(found)))
-    for column, (_, _, terms, times) in enumerate(found):
-        for term, count in zip(terms or (), times or (), strict=True):
+def _laid_out(rows: list[tuple[Any, ...]], cosines: Column, weights: Sequence[float], corpus: Corpus) -> Candidates:
+    briefs = [brief_of(row[1:11]) for row in rows]
+    order = sorted(range(len(rows)), key=lambda at: place_key(briefs[at]))
+    counts = np.zeros((len(weights), len(rows)))
+    for column, at in enumerate(order):
+        for term, count in zip(rows[at][12] or (), rows[at][13] or (), strict=True):
             counts[term - 1, column] = count
-    lengths = np.array([brief.length for brief in briefs], np.float64)
+    ordered = [briefs[at] for at in order]
+    lengths = np.array([brief.length for brief in ordered], np.float64)
     for row, weight in zip(counts, weights, strict=True):
         row[:] = contribution(corpus, row, lengths, weight)
-    cosines = np.array([one[1] for one in found], np.float64)  # None is NaN
-    return Candidates(briefs, cosines, counts, np.array(weights, np.float64))
+    return Candidates(ordered, cosines[order], counts, np.array(weights, np.float64))
 
 
 async def nearest(work: Work, where: Where, query: Vector, limit: int) -> list[Found]:

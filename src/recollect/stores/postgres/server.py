@@ -58,6 +58,11 @@ class Work:
             async with self.connection.cursor() as cursor:
                 await cursor.executemany(statement, values)
 
+    async def replanned(self) -> None:
+        """Have the statements from here on planned anew, as those have to be that change rows: see the policies."""
+        if self.connection.prepare_threshold is not None:
+            await self.connection.execute("set local plan_cache_mode = force_custom_plan", prepare=False)
+
     async def about(self, tenant: str) -> None:
         """Go on with another tenant: rows of all others are out of sight."""
         if tenant != self.tenant:

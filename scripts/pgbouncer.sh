@@ -1,0 +1,26 @@
+#!/bin/sh
+# Sees to it that PgBouncer is here: tests run the PostgreSQL store through it, as poolers are used in the wild.
+#
+#   sh scripts/pgbouncer.sh
+#
+# Does nothing when all is well. On Debian and its kin the package is unpacked into .venv/pgbouncer with what it needs:
+# to install it would start a service that nobody asked for. Elsewhere it says what to do.
+set -eu
+
+say() { printf '%s\n' "$*" >&2; }
+stop() { say "pgbouncer: $*"; exit 1; }
+
+PATH="$PATH:/usr/sbin:/usr/local/sbin"
+place=.venv/pgbouncer
+if command -v pgbouncer >/dev/null 2>&1 || [ -e "$place/usr/sbin/pgbouncer" ]; then exit 0; fi
+
+command -v apt-get >/dev/null 2>&1 || stop "install pgbouncer with this system's package manager."
+[ "$(id -u)" = 0 ] || stop "it is not installed. Run: sudo sh scripts/pgbouncer.sh"
+say "pgbouncer: fetching it"
+fetched=$(mktemp -d)
+trap 'rm -rf "$fetched"' EXIT
+mkdir -p "$fetched/partial"
+apt-get update -qq
+apt-get install -y -qq --download-only --no-install-recommends -o "Dir::Cache::archives=$fetched" pgbouncer >&2
+for package in "$fetched"/*.deb; do dpkg -x "$package" "$fetched/root"; done
+rm -rf "$place" && mv "$fetched/root" "$place"
