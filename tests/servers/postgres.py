@@ -25,7 +25,7 @@ _STAND_IN = "nobody"
 _PATIENCE_SECONDS = 60.0
 
 # A server that lives for a test run has nothing to keep from a power cut; a crash of its processes loses nothing.
-_IN_A_HURRY = ("fsync=off", "full_page_writes=off", "autovacuum=off")
+_IN_A_HURRY = ("fsync=off", "full_page_writes=off", "autovacuum=off", "recollect.throwaway=on")
 _SMALL = ("shared_buffers=32MB", "max_connections=60", "jit=off", "log_min_messages=fatal", "unix_socket_directories=")
 
 

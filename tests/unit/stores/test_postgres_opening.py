@@ -6,16 +6,19 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
 import psycopg
 import pytest
+from psycopg import sql
 
 from recollect.clock import system_clock
-from recollect.errors import BadSettings, SchemaTooNew, StoreUnavailable, Unsupported
+from recollect.errors import BadSettings, BadVector, EmbeddingModelMismatch, SchemaTooNew, StoreUnavailable, Unsupported
 from recollect.settings import Settings
 from recollect.stores.connect import connect
+from recollect.stores.ops import Model, Put
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.postgres import server as opening
-from recollect.testing.samples import EVERYTHING, SPACE, ids, put
+from recollect.testing.samples import EVERYTHING, SPACE, ids, item, put
 from tests.servers.postgres import PASSWORD, Server
 
 names = (f"opening{n}" for n in itertools.count())
@@ -74,6 +77,28 @@ async def test_an_old_server_or_extension_is_refused(url: str, monkeypatch: pyte
     monkeypatch.setattr(opening, "_OLDEST_SERVER", 990000)
     with pytest.raises(Unsupported, match="needs 99 or newer"):
         await PostgresStore.open(url)
+
+
+async def test_a_server_that_forgets_in_a_power_cut_is_refused_unless_it_may(postgres: Server, url: str):
+    name = url.rsplit("/", 1)[-1]
+    with psycopg.connect(postgres.url(name, "postgres"), autocommit=True) as admin:
+        admin.execute(sql.SQL("alter database {} set recollect.throwaway = off").format(sql.Identifier(name)))
+    with pytest.raises(Unsupported, match=r"fsync = off.*alter system set fsync = on"):
+        await PostgresStore.open(url)
+    with psycopg.connect(postgres.url(name, "postgres"), autocommit=True) as admin:
+        admin.execute(sql.SQL("alter database {} set recollect.throwaway = on").format(sql.Identifier(name)))
+    await (await PostgresStore.open(url)).close()
+
+
+async def test_vectors_of_other_dimensions_are_refused_and_nothing_of_the_batch_is_kept(url: str):
+    store = await PostgresStore.open(url)
+    await store.write(put("a", [1, 0, 0, 0]))
+    with pytest.raises(EmbeddingModelMismatch, match="reembed"):
+        await store.write(put("b"), Put(item=item("c"), vectors=np.ones((1, 3), np.float32), model=Model("m", 3, "f")))
+    with pytest.raises(BadVector, match="3 dimensions where 4"):
+        await store.nearest(EVERYTHING, np.ones(3, np.float32))
+    assert ids(await store.find(EVERYTHING)) == ["a"]
+    await store.close()
 
 
 async def test_a_newer_schema_is_refused_and_left_alone(url: str):

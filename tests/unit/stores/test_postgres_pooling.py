@@ -15,7 +15,7 @@ from recollect.stores.ops import Append, Entry
 from recollect.stores.postgres import PostgresStore, connections
 from recollect.stores.where import Where
 from recollect.testing import DurableContract, GatheringContract, ManualClock, TasksContract
-from recollect.testing.samples import MINUTE, MODEL, START, put, save
+from recollect.testing.samples import MODEL, START, put, save
 from recollect.values import Scope
 from tests.servers.pooler import Pooler
 from tests.servers.postgres import Server
@@ -134,6 +134,4 @@ async def test_statements_that_a_server_remembers_are_missed_behind_a_pooler(
 
     monkeypatch.setattr(connections, "_made_ready", believing)
     with pytest.raises(StoreUnavailable, match="prepared statement"):
-        for number in range(20):
-            await store.write(put(f"i{number}"), save("[1]"))
-            await store.claim(put("x").space, f"t{number}", "w", MINUTE)
+        await asyncio.gather(*(store.write(put(f"i{number}"), save("[1]")) for number in range(20)))

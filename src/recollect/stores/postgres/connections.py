@@ -8,6 +8,9 @@ needs a connection makes it, is told at once why that fails, and succeeds the mo
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -45,13 +48,15 @@ class _AsSent(Loader):
 class Connections:
     """At most so many at a time; whoever comes when all are in use waits."""
 
-    def __init__(self, url: str, most: int) -> None:
+    def __init__(self, url: str, most: int, patience: float) -> None:
         self.place, self._user = _named(url)
         self._address = make_conninfo(url, **{**_TIMES, **conninfo_to_dict(url)})
         self._most = most
         self._free = asyncio.Semaphore(most)
         self._idle: list[AsyncConnection[Any]] = []
         self._closed = False
+        self._patience = patience
+        self._hours: dict[AsyncConnection[Any], asyncio.TimerHandle] = {}
 
     async def made(self) -> AsyncConnection[Any]:
         """A new connection, which is nobody's yet."""
@@ -61,6 +66,7 @@ class Connections:
             raise not_opened(error, self.place, self._user) from error
 
     async def take(self) -> AsyncConnection[Any]:
+        """A connection for one transaction. One that takes too long is cut off: nobody waits for ever."""
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
                 await self._free.acquire()
@@ -73,16 +79,27 @@ class Connections:
             if self._closed:
                 raise StoreClosed(CLOSED)
             if self._idle:
-                return self._idle.pop()
-            fresh = await self.made()
-            await _made_ready(fresh)
+                return self._watched(self._idle.pop())
+            fresh = self._watched(await self.made())
+            try:
+                await _made_ready(fresh)
+            except BaseException:
+                self._hours.pop(fresh).cancel()
+                await fresh.close()
+                raise
         except BaseException:
             self._free.release()
             raise
         return fresh
 
+    def _watched(self, connection: AsyncConnection[Any]) -> AsyncConnection[Any]:
+        later = asyncio.get_running_loop().call_later(self._patience, _cut, connection)
+        self._hours[connection] = later
+        return connection
+
     async def give_back(self, connection: AsyncConnection[Any]) -> None:
         """Keep a connection for the next one, unless something is left on it or it is broken."""
+        self._hours.pop(connection).cancel()
         if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             await connection.close()
         else:
@@ -118,6 +135,17 @@ async def _made_ready(connection: AsyncConnection[Any]) -> None:
     if working == connection.info.backend_pid:
         await connection.execute("set plan_cache_mode = force_generic_plan")
         connection.prepare_threshold = 0
+
+
+def _cut(connection: AsyncConnection[Any]) -> None:
+    """End a connection under whoever waits on it, who is then told.
+
+    To cancel the waiting does not do: the driver would ask the server to stop and wait again, for an answer that does
+    not come from where none came before.
+    """
+    if not connection.closed:
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
 
 
 def _named(url: str) -> tuple[str, str]:

@@ -20,8 +20,6 @@ def translated(place: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise ours(error, place) from error
-    except TimeoutError as error:
-        raise StoreUnavailable(f"{place} did not answer in time; what was asked may or may not be done") from error
     except UnicodeEncodeError as error:
         raise BadInput(
             f"a text has half a character (a lone surrogate) at {error.start}; decode it properly"
@@ -46,7 +44,10 @@ def ours(error: psycopg.Error, place: str) -> RecollectError:
         case errors.DeadlockDetected() | errors.SerializationFailure():
             return StoreUnavailable(f"others were faster at {place}, and nothing was written; try again")
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            return StoreUnavailable(f"{place} cannot be reached ({_said(error)}); is it running? Then try again")
+            return StoreUnavailable(
+                f"{place} cannot be reached ({_said(error)}); is it running? What was under way is done or not, but "
+                "never by half; look, then try again"
+            )
         case _:
             return StoreUnavailable(f"{place} could not do it: {_said(error)}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, sql
+from psycopg.pq import TransactionStatus
 
 from recollect.clock import Clock, from_micros
 from recollect.errors import StoreUnavailable, Unsupported
@@ -25,7 +25,8 @@ _PATIENCE_SECONDS = 120.0
 
 _ABOUT = """
     select current_setting('server_version_num')::int, current_setting('server_version'),
-        current_setting('server_encoding'), current_setting('synchronous_commit'),
+        current_setting('server_encoding'), current_setting('synchronous_commit'), current_setting('fsync'),
+        current_setting('full_page_writes'), coalesce(current_setting('recollect.throwaway', true), ''),
         (select extversion from pg_extension where extname = 'vector')
 """
 _NOW = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -83,7 +84,7 @@ class Server:
 
     @classmethod
     async def open(cls, url: str, *, connections: int, clock: Clock | None) -> Server:
-        some = Connections(url, connections)
+        some = Connections(url, connections, _PATIENCE_SECONDS)
         first = await some.made()
         with translated(some.place):
             async with first:
@@ -122,16 +123,15 @@ class Server:
         )
         start = sql.SQL("; ").join([sql.SQL(begin), setting, *map(sql.SQL, locks), sql.SQL(_NOW)])
         with translated(self._connections.place):
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                connection, server_now = await self._begun(start)
-                try:
-                    yield Work(connection, self._clock() if self._clock else from_micros(server_now), tenant)
-                    await connection.execute("commit", prepare=False)
-                except BaseException:
-                    await _undone(connection)
-                    raise
-                finally:
-                    await self._connections.give_back(connection)
+            connection, server_now = await self._begun(start)
+            try:
+                yield Work(connection, self._clock() if self._clock else from_micros(server_now), tenant)
+                await connection.execute("commit", prepare=False)
+            except BaseException:
+                await _undone(connection)
+                raise
+            finally:
+                await self._connections.give_back(connection)
 
     async def _begun(self, start: sql.Composed) -> tuple[AsyncConnection[Any], int]:
         """A connection on which the transaction has begun.
@@ -159,9 +159,9 @@ class Server:
 
 
 async def _undone(connection: AsyncConnection[Any]) -> None:
-    """Back to before the transaction; a connection on which even that fails is not used again."""
+    """Back to before the transaction; a connection on which that cannot be said or fails is not used again."""
     try:
-        if not connection.closed:
+        if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             await connection.rollback()
     except psycopg.Error:
         await connection.close()
@@ -171,11 +171,18 @@ async def _check(connection: AsyncConnection[Any], place: str) -> bool:
     """Refuse a server that cannot keep our promises; whether its commits have to be made to last."""
     row = await (await connection.execute(_ABOUT)).fetchone()
     assert row is not None
-    number, version, encoding, commits, vector = row
+    number, version, encoding, commits, *careless, throwaway, vector = row
     if number < _OLDEST_SERVER:
         raise Unsupported(f"{place} is PostgreSQL {version}; Recollect needs {_OLDEST_SERVER // 10000} or newer")
     if encoding != "UTF8":
         raise Unsupported(f"{place} keeps texts as {encoding}; create a database with: createdb --encoding=UTF8 …")
+    if "off" in careless and throwaway != "on":
+        setting = ("fsync", "full_page_writes")[careless.index("off")]
+        raise Unsupported(
+            f"{place} runs with {setting} = off: a power cut can cost the whole database; have an administrator run: "
+            f"alter system set {setting} = on; select pg_reload_conf(). Where everything may be lost, in tests say, "
+            "allow it: alter database … set recollect.throwaway = on"
+        )
     if vector is None:
         vector = await _extended(connection, place)
     if tuple(int(part) for part in vector.split(".")[:2]) < _OLDEST_VECTOR:
