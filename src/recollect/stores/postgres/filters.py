@@ -45,6 +45,11 @@ class Filter:
         self.sql = " and ".join(f"({part})" for part in parts) if parts else "true"
         self._only_live = where.live_at is not None and not where.is_narrow and where.known_at is None
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether nearly everything that is there meets it."""
+        return self._only_live or self.sql == "true"
+
     def about(self, row: str) -> tuple[str, str]:
         """A join and a condition that keep a vector or a word to the items that are meant.
 

@@ -15,6 +15,7 @@ from recollect.stores.admission import mismatch
 from recollect.stores.evidence import Ask, Brief, Column, Evidence, Found, Lookup, in_order
 from recollect.stores.ops import Touch
 from recollect.stores.postgres import items, search
+from recollect.stores.postgres.search import Standing
 from recollect.stores.postgres.server import Work
 from recollect.values import MemoryItem, Space
 
@@ -56,8 +57,10 @@ class Reading:
         return await reading
 
 
-async def gather(work: Work, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]) -> T:
-    evidence = await _evidence(work, ask)
+async def gather(
+    work: Work, at: Standing, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]
+) -> T:
+    evidence = await _evidence(work, at, ask)
     reading = Reading(work, ask.where.space, touched)
     try:
         return await asyncio.to_thread(judge, evidence, reading)
@@ -65,8 +68,7 @@ async def gather(work: Work, ask: Ask, judge: Callable[[Evidence, Lookup], T], t
         reading.over = True
 
 
-async def _evidence(work: Work, ask: Ask) -> Evidence:
-    at = await search.standing(work, ask.where.space)
+async def _evidence(work: Work, at: Standing, ask: Ask) -> Evidence:
     active = at.models.active
     if ask.vector is not None and ask.model is not None and active not in (None, ask.model):
         raise mismatch(active, ask.model)

@@ -18,6 +18,8 @@ AS_JSON = """
         where name in ('model', 'generation', 'preparing')
     )
 """
+GENERATION = "coalesce((select value from recollect.meta where name = 'generation'), 'a')"
+DIM = "(select value::json ->> 'dim' from recollect.meta where name = 'model')"
 _SET = """
     insert into recollect.meta (name, value)
     values (%(name)s, %(value)s)

@@ -19,7 +19,7 @@ from recollect.errors import BadVector
 from recollect.stores.base import Vector
 from recollect.stores.bm25 import K1, B, Corpus, contribution, rarity
 from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Found, Matches, in_order, place_key
-from recollect.stores.postgres import models
+from recollect.stores.postgres import index, models
 from recollect.stores.postgres.filters import Filter
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.rows import BRIEF, brief_of, named
@@ -30,7 +30,9 @@ from recollect.values import Space
 
 # From each speaker to the next one, so that a space of many turns and few speakers is not read through.
 _STANDING = f"""
-    select {models.AS_JSON}, s.id, s.items, s.words, array(
+    select {models.AS_JSON}, s.id, s.items, s.words,
+        case when s.items >= %(large)s then {index.WHOLE.format(generation=models.GENERATION, dim=models.DIM)} end,
+        array(
         with recursive known (speaker) as (
             (
                 select r.speaker
@@ -87,6 +89,9 @@ _NEAR = f"""
         from (select distinct place from close) c
     )
 """  # noqa: S608 - constant clauses
+_BY_INDEX = _NEAR.replace(
+    "v.data <#> %(half)s as far", "v.data::halfvec({dim}) <#> %(half)s::halfvec({dim}) as far"
+).replace("and {filter}", "and vector_dims(v.data) = {dim} and {filter}")
 _NOBODY_NEAR = """
     close as (select 0.0::float8 as far where false),
     near as (select 0::bigint as place, 0.0::float8 as far where false)
@@ -171,7 +176,9 @@ _LOOK = f"""
 """  # noqa: S608 - constant clauses
 
 # The driver remembers how it has read a statement if it is not too long: indentation is half of this one.
-_PASSAGE, _NEAR, _NOBODY_NEAR, _LOOK = (" ".join(part.split()) for part in (_PASSAGE, _NEAR, _NOBODY_NEAR, _LOOK))
+_PASSAGE, _NEAR, _BY_INDEX, _NOBODY_NEAR, _LOOK = (
+    " ".join(part.split()) for part in (_PASSAGE, _NEAR, _BY_INDEX, _NOBODY_NEAR, _LOOK)
+)
 
 # More than are wanted: an item may have several passages, and close ones are told apart only in full precision.
 _SPARE = 16
@@ -187,6 +194,8 @@ class Standing:
     number: int | None
     corpus: Corpus
     speakers: frozenset[str]
+    indexed: bool | None = None
+    """Whether it has an index by meaning; None when it is too small for one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,11 +211,12 @@ class Candidates:
 
 
 async def standing(work: Work, space: Space) -> Standing:
-    row = await work.row(_STANDING, named(space))
+    row = await work.row(_STANDING, {**named(space), "large": index.LARGE})
     assert row is not None
-    known, number, items, words, speakers = row
+    known, number, items, words, whole, speakers = row
     corpus = Corpus(items, words / items) if items else Corpus(0, 0.0)
-    return Standing(models.known(known), number, corpus, frozenset(map(given, speakers)))
+    indexed = bool(whole) if items and items >= index.LARGE else None
+    return Standing(models.known(known), number, corpus, frozenset(map(given, speakers)), indexed)
 
 
 async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
@@ -216,33 +226,22 @@ async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
         weights = [rarity(at.corpus, 0) if at.corpus.items else 0.0 for _ in handles]
         return Candidates([], np.empty(0), np.empty((len(handles), 0)), np.array(weights))
     filter, limit = Filter(ask.where), max(ask.limit, 1)  # of none, too, it is told what the terms are worth
-    mean = at.corpus.mean_length or 1.0
-    values = {
-        **filter.values,
-        "tenant": named(ask.where.space)["tenant"],
-        "number": at.number,
-        "items": at.corpus.items,
-        "base": K1 * (1.0 - B),
-        "slope": K1 * B / mean,
-        "terms": handles,
-        "limit": limit,
-        "reach": float(ask.reach),
-        "noise": _NOISE,
-    }
     by_meaning = ask.vector is not None and await _can_be_near(work, at, ask.vector)
-    sql = _statement(filter, by_meaning=by_meaning)
-    if by_meaning:
-        assert ask.vector is not None
-        values |= {
-            "generation": at.models.generation,
-            "half": HalfVector(ask.vector.astype(np.float16)),
-            "full": FullVector(ask.vector),
-        }
+    by_index = by_meaning and at.indexed is True and filter.is_wide
+    sql = _statement(filter, by_meaning=by_meaning, dim=at.models.dim if by_index else None)
+    values = filter.values | _values(at, ask, by_meaning=by_meaning) | {"terms": handles, "limit": limit}
     most = 2 * limit + _SPARE
+    if by_index:
+        await work.by_index(2 * most)
     while True:
         *rows, last = await work.rows(sql, values | {"most": most})
         near, matched, _, asked, holders, edge = last[9:]
         cosines = _cosines([row[11] for row in rows], ask.vector if by_meaning else None)
+        if by_index and near >= limit:
+            break
+        if by_index:  # it gave up before it had enough
+            by_index, sql = False, _statement(filter, by_meaning=True)
+            continue
         if edge is None or _complete(cosines, limit, -edge, at.models.dim):
             break
         most *= 4
@@ -252,11 +251,29 @@ async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
     return replace(found, crowded=max(near, matched) > ask.limit)
 
 
-def _statement(filter: Filter, *, by_meaning: bool) -> str:
+def _values(at: Standing, ask: Ask, *, by_meaning: bool) -> Values:
+    values: Values = {
+        "tenant": named(ask.where.space)["tenant"],
+        "number": at.number,
+        "items": at.corpus.items,
+        "base": K1 * (1.0 - B),
+        "slope": K1 * B / (at.corpus.mean_length or 1.0),
+        "reach": float(ask.reach),
+        "noise": _NOISE,
+    }
+    if by_meaning and ask.vector is not None:
+        values["generation"] = at.models.generation
+        values["half"] = HalfVector(ask.vector.astype(np.float16))
+        values["full"] = FullVector(ask.vector)
+    return values
+
+
+def _statement(filter: Filter, *, by_meaning: bool, dim: int | None = None) -> str:
+    """With `dim` the near ones are found by the index of vectors of so many dimensions."""
     near = _NOBODY_NEAR
     if by_meaning:
         join, meant = filter.about("v")
-        near = _NEAR.format(join=join, filter=meant)
+        near = (_NEAR if dim is None else _BY_INDEX).format(join=join, filter=meant, dim=dim)
     join, meant = filter.about("p")
     vector = f"({_PASSAGE.format(what='v.data', row='r')})" if by_meaning else "null"
     return _LOOK.format(near=near, join=join, filter=meant, around=filter.sql, vector=vector)

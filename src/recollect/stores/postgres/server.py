@@ -20,7 +20,7 @@ from recollect.stores.postgres.migrations import migrate
 from recollect.stores.postgres.text import kept
 
 _OLDEST_SERVER = 140000
-_OLDEST_VECTOR = (0, 7)
+_OLDEST_VECTOR = (0, 8)
 _PATIENCE_SECONDS = 120.0
 
 _ABOUT = """
@@ -64,6 +64,16 @@ class Work:
         if self.connection.prepare_threshold is not None:
             await self.connection.execute("set local plan_cache_mode = force_custom_plan", prepare=False)
 
+    async def by_index(self, breadth: int) -> None:
+        """Let an index go on until it has found enough that is not filtered out, in the order of their distances."""
+        await self.connection.execute(
+            sql.SQL(
+                "set local plan_cache_mode = force_custom_plan; set local hnsw.iterative_scan = strict_order; "
+                "set local hnsw.ef_search = {}"
+            ).format(sql.Literal(min(breadth, 1000))),
+            prepare=False,
+        )
+
     async def about(self, tenant: str) -> None:
         """Go on with another tenant: rows of all others are out of sight."""
         if tenant != self.tenant:
@@ -94,6 +104,10 @@ class Server:
 
     async def close(self) -> None:
         await self._connections.close()
+
+    async def made(self) -> AsyncConnection[Any]:
+        """A connection of one's own, for what no transaction can hold."""
+        return await self._connections.made()
 
     @asynccontextmanager
     async def reading(self, tenant: str | None) -> AsyncIterator[Work]:
@@ -187,7 +201,7 @@ async def _check(connection: AsyncConnection[Any], place: str) -> bool:
         vector = await _extended(connection, place)
     if tuple(int(part) for part in vector.split(".")[:2]) < _OLDEST_VECTOR:
         raise Unsupported(
-            f"{place} has pgvector {vector}, and Recollect needs 0.7 or newer; have an administrator install it and "
+            f"{place} has pgvector {vector}, and Recollect needs 0.8 or newer; have an administrator install it and "
             "run: alter extension vector update"
         )
     return bool(commits == "off")

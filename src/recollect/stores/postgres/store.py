@@ -16,12 +16,14 @@ from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vec
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, TaskStatus, Touch, Write
-from recollect.stores.postgres import items, journal, logs, models, search, tasks
+from recollect.stores.postgres import index, items, journal, logs, models, search, tasks
 from recollect.stores.postgres.batch import apply
 from recollect.stores.postgres.gather import gather
 from recollect.stores.postgres.integrity import faults
 from recollect.stores.postgres.locks import locks, task_lock
+from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.server import Server
+from recollect.stores.postgres.text import kept
 from recollect.stores.tails import Reach, Tail
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
@@ -41,6 +43,7 @@ class PostgresStore:
         self._touches: list[Touch] = []
         self._timer: asyncio.TimerHandle | None = None
         self._counting: asyncio.Task[None] | None = None
+        self._building: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, url: str, *, connections: int = 8, clock: Clock | None = None) -> PostgresStore:
@@ -61,6 +64,9 @@ class PostgresStore:
     async def close(self) -> None:
         with suppress(StoreClosed):  # closed before
             await self._touched()
+        if self._building is not None:
+            self._building.cancel()  # it goes on at the server, or is built again
+            await asyncio.wait([self._building])
         await self._server.close()
 
     async def check(self) -> list[str]:
@@ -127,7 +133,24 @@ class PostgresStore:
     async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
         checked = replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0])
         async with self._server.reading(ask.where.space.tenant) as work:
-            return await gather(work, checked, judge, self._touches)
+            at = await search.standing(work, ask.where.space)
+            self._see_to_index(ask.where.space, at)
+            return await gather(work, at, checked, judge, self._touches)
+
+    def _see_to_index(self, space: Space, at: search.Standing) -> None:
+        """Have an index built for a space that has become too large to be without; nobody waits for it."""
+        if at.indexed is False and at.models.active is not None and self._building is None:
+            assert at.number is not None
+            self._building = asyncio.create_task(self._built(kept(space.tenant), at.number, at.models))
+
+    async def _built(self, tenant: str, number: int, models: Models) -> None:
+        try:
+            async with await self._server.made() as connection:
+                await index.build(connection, tenant, number, models)
+        except RecollectError:
+            pass  # the next question tries again
+        finally:
+            self._building = None
 
     async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
         async with self._server.reading(where.space.tenant) as work:
