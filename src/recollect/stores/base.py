@@ -117,7 +117,10 @@ class Records(Store, Protocol):
         """Items newest first (by `created_at`, then id); `after` is the last item of the page before."""
 
     async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
-        """The items with the highest cosine (the best of their passages), exact, best first, ties by id."""
+        """The items with the highest cosine (the best of their passages), exact, best first, ties by id.
+
+        A store may use an index for a space of more than 20 000 items, if it finds 99 % of the first ten.
+        """
 
     async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
         """The items with the highest BM25 over distinct analysed terms, with the statistics of this space alone."""

@@ -28,8 +28,9 @@ def evaluations() -> None:
 def eval_locomo(path: Annotated[Path, typer.Argument(help="locomo10.json")], *, caller: Caller) -> None:
     """Recall of the evidence turns of LoCoMo's questions, categories 1 to 4.
 
-    In a store made for the occasion and removed again; with --store it is a new file, which stays. Every conversation
-    is a user of its own, so --user and --session change nothing.
+    In a store made for the occasion and removed again; with --store it is a new file or a database without an
+    evaluation, and what is written stays. Every conversation is a user of its own, so --user and --session change
+    nothing.
     """
     from recollect.evals import locomo
     from recollect.memory import AgentMemory
@@ -41,6 +42,8 @@ def eval_locomo(path: Annotated[Path, typer.Argument(help="locomo10.json")], *, 
     async def measured(report: locomo.Progress) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="recollect-eval-") as directory:
             async with AgentMemory.open(caller.store or Path(directory) / "locomo.db", tenant="locomo") as memory:
+                if (await memory.scoped(user=conversations[0].id).stats()).items:
+                    raise BadInput(f"{caller.store} holds an evaluation already; name a new file or another database")
                 return await locomo.evaluate(memory, conversations, report)
 
     with progress_bar(caller.as_json) as bar:
