@@ -14,7 +14,8 @@ from recollect.stores.evidence import Ask
 from recollect.stores.ops import Append, Entry
 from recollect.stores.postgres import PostgresStore, connections
 from recollect.stores.where import Where
-from recollect.testing import DurableContract, GatheringContract, ManualClock, TasksContract
+from recollect.testing import DurableContract, ManualClock, TasksContract
+from recollect.testing.gathering import GatheringContract
 from recollect.testing.samples import MODEL, START, put, save
 from recollect.values import Scope
 from tests.servers.pooler import Pooler
