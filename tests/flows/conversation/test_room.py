@@ -16,8 +16,9 @@ from tests.flows.conversation.test_histories import Turn, histories
 
 def conversation_in(store: InMemoryStore, clock: ManualClock) -> ConversationMemory:
     ids = count()
-    limits = {"max_tokens": 600, "max_messages": 12, "summarize_threshold": 9}
-    return conversation_on(store, clock, ids=lambda: f"id {next(ids)}", **limits)
+    return conversation_on(
+        store, clock, ids=lambda: f"id {next(ids)}", max_tokens=600, max_messages=12, summarize_threshold=9
+    )
 
 
 @settings(max_examples=60)
@@ -40,7 +41,7 @@ def test_a_summary_rolls_when_it_would_if_every_message_asked(turns: list[Turn])
 class Counting(InMemoryStore):
     reads = 0
 
-    async def read(self, *args: object, **options: object) -> list:  # type: ignore[type-arg, override]
+    async def read(self, *args: object, **options: object) -> list:  # type: ignore[type-arg]
         self.reads += 1
         return await super().read(*args, **options)  # type: ignore[arg-type]
 
