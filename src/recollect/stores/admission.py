@@ -9,8 +9,20 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from recollect.errors import BadInput, BadQuery, BadVector, EmbeddingModelMismatch
-from recollect.stores.ops import Append, DropTask, Embed, Journal, Model, Put, Save, SetStatus, Vectors, Write
-from recollect.stores.vectors import MOST_PASSAGES, normalised
+from recollect.stores.ops import (
+    Append,
+    DropTask,
+    Embed,
+    Journal,
+    Model,
+    Put,
+    Restore,
+    Save,
+    SetStatus,
+    Vectors,
+    Write,
+)
+from recollect.stores.vectors import MOST_PASSAGES, as_kept, normalised
 from recollect.values import MemoryItem, plain_json
 
 # More than a space can hold, and small enough for every database's idea of a number.
@@ -39,6 +51,8 @@ def admitted(write: Write) -> Write:
             check_text((write.idempotency_key, write.input_sha, write.result, write.error))
         case SetStatus() | DropTask():
             _check_name("task", write.task)
+        case Restore():
+            _check_restore(write)
         case _:
             pass
     return write
@@ -123,10 +137,23 @@ def _check_save(save: Save) -> None:
         raise BadInput(f"keep is how many versions a task keeps, at least one, not {save.keep}")
 
 
+def _check_restore(restore: Restore) -> None:
+    _check_name("task", restore.task)
+    check_text((restore.known.plan_hash, *(one.state for one in restore.checkpoints)))
+    for step in restore.steps:
+        _check_name("step", step.key)
+        check_text((step.idempotency_key, step.input_sha, step.result, step.error))
+    for one in restore.checkpoints:
+        if not one.intact or one.version > restore.known.version:
+            raise BadInput(f"version {one.version} of task {restore.task!r} is damaged or ahead of it; leave it out")
+
+
 def _vectors(given: Vectors, model: Model | None) -> Vectors:
     if model is None:
         raise BadInput("vectors need to say which model made them")
-    rows = normalised(given, model.dim)
+    rows = as_kept(given, model.dim)
+    if rows is None:
+        rows = normalised(given, model.dim)
     if len(rows) > MOST_PASSAGES:
         raise BadVector(f"an item has at most {MOST_PASSAGES} vectors, not {len(rows)}; join some of its passages")
     return rows

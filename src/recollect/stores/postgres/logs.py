@@ -60,7 +60,7 @@ _APPEND = """
     ),
     numbered as (
         update recollect.spaces
-        set next_seq = next_seq + 1
+        set next_seq = greatest(next_seq + 1, %(least)s)
         where tenant = %(tenant)s and id = %(space)s and not exists (select 1 from held where live)
         returning next_seq
     )
@@ -120,7 +120,7 @@ def apply(plan: Plan, space: int, write: LogWrite, now: datetime) -> None:
     about: Values = {"tenant": kept(tenant), "space": space, "now": to_micros(now)}
     match write:
         case Append():
-            plan.add(tenant, _APPEND, about | _values(write.entry))
+            plan.add(tenant, _APPEND, about | _values(write.entry) | {"least": write.seq})
             if write.cap is not None:
                 plan.add(tenant, _TRIM, about | {"cap": write.cap})
         case Clear():

@@ -11,7 +11,8 @@ from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Lease, Task
 from recollect.stores.leases import Claim
-from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskWrite
+from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskWrite
+from recollect.stores.postgres.moving import restore
 from recollect.stores.postgres.plan import Plan
 from recollect.stores.postgres.rows import micros, moment
 from recollect.stores.postgres.server import Values, Work
@@ -119,6 +120,9 @@ class Desk:
             case Journal():
                 self.held = leases.noted(self.held, write, now)
                 plan.add(self.space.tenant, _NOTE, self._named | _note(write, now))
+            case Restore():
+                self.held = leases.restored(self.held, write)
+                restore(plan, self._named, write)
             case SetStatus():
                 self.held = leases.noted(self.held, write, now)
 
