@@ -203,7 +203,8 @@ class Restore:
 
     @property
     def highest_fence(self) -> int:
-        return max((self.known.fence, *(one.fence for one in (*self.checkpoints, *self.steps))))
+        kept = [one.fence for one in self.checkpoints] + [step.fence for step in self.steps]
+        return max(self.known.fence, *kept, 0)
 
 
 Write = Put | Delete | Touch | Embed | Append | Clear | Drop | Save | Journal | SetStatus | DropTask | Restore

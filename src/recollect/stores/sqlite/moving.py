@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 import numpy as np
@@ -55,7 +56,8 @@ def counted(connection: apsw.Connection, tenant: str) -> dict[Space, int]:
 def whole(connection: apsw.Connection, search: Search, space: Space, ids: Sequence[str]) -> list[Put]:
     tables = generations.active(connection)
     values = (space_id(connection, space), json.dumps(ids))
-    found = {id: (place, terms) for id, place, terms in connection.execute(_TERMS, values).fetchall()}
+    rows: list[Any] = connection.execute(_TERMS, values).fetchall()
+    found = {id: (place, terms) for id, place, terms in rows}
     puts = []
     for item in search.get(connection, space, ids):
         place, terms = found[item.id]
