@@ -43,9 +43,10 @@ async def migrate_store(
 ) -> MigrationReport:
     """Copy everything that a store holds into another, and compare both. After a crash, run it again: it goes on.
 
-    Places are what `AgentMemory.open` takes; without a source it is the one of the settings. A mapping without `"default"` as the target moves the tiers that it
-    names and leaves the others where they are. Write to neither store meanwhile. Leases are not moved. A target that
-    holds anything of these tenants that the source does not is refused with `Conflict`, and nothing is written.
+    Places are what `AgentMemory.open` takes; the source None is where the settings say. A mapping without `"default"`
+    as the target moves the tiers that it names and leaves the others where they are. Write to neither store meanwhile.
+    Leases are not moved. A target that holds anything of these tenants that the source does not is refused with
+    `Conflict`, and nothing is written.
     """
     options = settings if settings is not None else await asyncio.to_thread(Settings.load)
     tiers = _moved_tiers(target)
