@@ -14,6 +14,7 @@ from recollect.memory import lesson
 from recollect.memory.parts import Parts
 from recollect.memory.task_under_way import Running, Taken, dropped, found, kept, of_working
 from recollect.memory.tool_calls import result_text, tool_calls_of
+from recollect.runtime.failpoints import reach
 from recollect.runtime.in_order import Share, write_in_order
 from recollect.stores.ops import Append, Model
 from recollect.tiers.conversation import ConversationMemory
@@ -159,6 +160,7 @@ class TaskLife:
             await self._parts.stores.log("episodic").write(append, kept)
             self._running = further
             await self._in_mind(further, taken)
+            reach("stores.between")
             trial = None if key is None else await self._trial(key, worked, shown, append.entry.id)
             return StepRecord(further.steps, worked, episode_of(append.space, append.entry), trial)
 
@@ -192,8 +194,11 @@ class TaskLife:
             blamed = [] if success else [key for key, failed in running.procedures.items() if not failed]
             learned = await self._learn(running, success, outcome, [*answered, append], done=not blamed)
             for key in blamed:
+                reach("stores.between")
                 await self._trial(key, False, f"the task failed: {outcome}", f"{running.id}:outcome")
-            if blamed:  # the task is under way until they are told: whoever ends it again tells the rest
+            if blamed:
+                reach("stores.between")
+                # The task is under way until they are told: whoever ends it again tells the rest.
                 await write_in_order(await self._ended(running))
             self._running = None
             working.task, working.current_goal = "", ""
@@ -342,7 +347,8 @@ class TaskLife:
         """A step that is told again, because whoever told it the first time was not done."""
         space = self._tiers.episodic.space()
         [entry] = await self._parts.stores.log("episodic").entries(space, f"{running.id}:{number}")
-        return StepRecord(number, bool(entry.metadata["success"]), episode_of(space, entry))
+        episode = episode_of(space, entry)
+        return StepRecord(number, bool(episode.metadata["success"]), episode)
 
     async def _ended(self, running: Running) -> Share:
         log = self._parts.stores.log("episodic")
