@@ -107,7 +107,7 @@ def _one_name(place: object) -> str:
 def _lacking(url: str, store: Store, tiers: Sequence[Tier]) -> Unsupported:
     """A tier on a store that cannot keep it, with those that can, and what this one is good for."""
     kept = [tier for tier in NEEDS if isinstance(store, NEEDS[tier])]
-    lacking = [tier for tier in tiers if tier not in kept]
+    lacking = [tier for tier in NEEDS if tier in tiers and tier not in kept]
     return Unsupported(
         f"{shown(url)} keeps {', '.join(kept)} and cannot keep {', '.join(lacking)}; keep those in a file or on "
         'PostgreSQL, as in {"default": "agent.db", "' + kept[0] + f'": "{shown(url)}"' + "}"

@@ -34,7 +34,7 @@ def clock(filled: tuple[Path, ManualClock]) -> ManualClock:
 @pytest.fixture
 def source(filled: tuple[Path, ManualClock], tmp_path: Path) -> Path:
     """A copy of its own for each test: asking counts accesses."""
-    return shutil.copy(filled[0], tmp_path / "agent.db")
+    return Path(shutil.copy(filled[0], tmp_path / "agent.db"))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from recollect import AgentMemory, ResumableAgent
+import pytest
+
+from recollect import AgentMemory, RecollectError, ResumableAgent
 from recollect.stores.base import Tasks
 from recollect.stores.connect import Place
 from recollect.testing import ManualClock
@@ -23,7 +25,7 @@ QUERIES = ("Which units does Ada prefer?", "What happened to the export?", "depl
 
 
 async def fill(place: Place, clock: ManualClock, many: int = 300) -> None:
-    """Facts with histories, turns, procedures, conversations that were summed up, episodes, and tasks in every state."""
+    """Facts with histories, procedures, conversations that were summed up, episodes, and tasks in every state."""
     async with AgentMemory.open(place, embedder=HashEmbedder(), clock=clock) as root:
         for number, scope in enumerate(SCOPES):
             memory = root.scoped(**scope)
@@ -77,15 +79,13 @@ async def _work(memory: AgentMemory, clock: ManualClock) -> None:
     await memory.checkpoints.checkpoint("expires", {"n": 1}, ttl=60)
     agent = ResumableAgent(memory, max_attempts=1)
     await agent.run("done", [one])
-    try:
+    with pytest.raises(RecollectError, match="not today"):
         await agent.run("failed", [one, fails])
-    except Exception as error:  # noqa: BLE001 - however it is told
-        assert "not today" in str(error)
     await memory.start_task("Write the report")
     await memory.record_step("Begin.", "look", "nothing")
 
 
-async def seen(place: Place, clock: ManualClock, directory: Path, *, tiers: tuple[str, ...] = ()) -> list[Any]:
+async def seen(place: Place, clock: ManualClock, directory: Path) -> list[Any]:
     """Everything that the public calls tell of a store, and the bytes of its exports."""
     told: list[Any] = []
     async with AgentMemory.open(place, embedder=HashEmbedder(), clock=clock) as root:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,11 @@ from tests.flows.migration.sample import SCOPES, seen
 ROOT = Path(__file__).resolve().parents[3]
 
 
-async def same(one: Place, other: Place, clock: ManualClock, tmp_path: Path) -> None:
-    for before, after in zip(await seen(one, clock, tmp_path), await seen(other, clock, tmp_path), strict=True):
-        assert after == before
+async def same(clock: ManualClock, tmp_path: Path, *places: Place) -> None:
+    first, *others = [await seen(place, clock, tmp_path) for place in places]
+    for other in others:
+        for before, after in zip(first, other, strict=True):
+            assert after == before
 
 
 async def test_there_and_back_again_everything_is_as_it_was(
@@ -45,8 +48,7 @@ async def test_there_and_back_again_everything_is_as_it_was(
     assert hashes[0] == hashes[1]
     again = await migrate_store(source, back)  # nothing is left to do, and nothing is doubled
     assert (again.held, again.copied) == (first.held, 0)
-    await same(source, back, clock, tmp_path)
-    await same(source, there, clock, tmp_path)
+    await same(clock, tmp_path, source, back, there)
 
 
 async def test_logs_and_tasks_go_to_redis_and_the_rest_stays(
@@ -56,7 +58,7 @@ async def test_logs_and_tasks_go_to_redis_and_the_rest_stays(
     moved = ("conversation", "episodic", "checkpoints")
     report = await migrate_store(source, dict.fromkeys(moved, redis_url))
     assert {one.space.tier for one in report.moved} == {*moved, "working"}
-    await same(before, {"default": str(source), **dict.fromkeys(moved, redis_url)}, clock, tmp_path)
+    await same(clock, tmp_path, before, {"default": str(source), **dict.fromkeys(moved, redis_url)})
 
 
 async def test_what_is_said_after_the_move_is_promoted_as_it_would_have_been(
@@ -105,16 +107,16 @@ def killed(source: Path, target: str, point: str, visit: int) -> int:
 
 
 async def test_killed_ten_times_in_mid_run_it_goes_on_and_all_is_there(
-    source: Path, clock: ManualClock, tmp_path: Path, database: Callable[[], str]
+    source: Path, clock: ManualClock, tmp_path: Path
 ):
     # Mutants: the last page left out; a target that is taken to be complete where anything is in it.
-    target = database()
+    target = str(tmp_path / "copy.db")
     for number in range(10):
         # Each run gets one batch further than the one before, and dies before or after the next.
         assert killed(source, target, ("before", "after")[number % 2], 1 + number % 3) == -signal.SIGKILL
     report = await migrate_store(source, target)
     assert 0 < report.copied < report.held
-    await same(source, target, clock, tmp_path)
+    await same(clock, tmp_path, source, target)
 
 
 async def moved(source: Path, target: Place) -> MigrationReport:
@@ -123,15 +125,14 @@ async def moved(source: Path, target: Place) -> MigrationReport:
 
 async def test_a_target_that_holds_something_else_is_refused_and_left_as_it_is(source: Path, tmp_path: Path):
     # Mutant: no check before the first write.
-    for number, (scope, tell) in enumerate(
-        [
-            (SCOPES[0], lambda memory: memory.remember("Somebody else's fact.")),
-            (SCOPES[0], lambda memory: memory.record_turn("hello", "there")),
-            (SCOPES[0], lambda memory: memory.checkpoints.checkpoint("by hand", {"other": 1})),
-            ({**SCOPES[0], "user": "eve"}, lambda memory: memory.remember("A stranger's fact.")),
-            ({**SCOPES[0], "tenant": "initech"}, lambda memory: memory.remember("Another company's fact.")),
-        ]
-    ):
+    used: list[tuple[dict[str, str], Callable[[AgentMemory], Any]]] = [
+        (SCOPES[0], lambda memory: memory.remember("Somebody else's fact.")),
+        (SCOPES[0], lambda memory: memory.record_turn("hello", "there")),
+        (SCOPES[0], lambda memory: memory.checkpoints.checkpoint("by hand", {"other": 1})),
+        ({**SCOPES[0], "user": "eve"}, lambda memory: memory.remember("A stranger's fact.")),
+        ({**SCOPES[0], "tenant": "initech"}, lambda memory: memory.remember("Another company's fact.")),
+    ]
+    for number, (scope, tell) in enumerate(used):
         target = tmp_path / f"used{number}.db"
         async with AgentMemory.open(target, embedder=HashEmbedder(), **scope) as memory:  # type: ignore[arg-type]
             await tell(memory)
