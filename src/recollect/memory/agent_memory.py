@@ -233,8 +233,13 @@ class AgentMemory:
         targets = [target if len(stores) == 1 else target.with_name(f"{target.name}.{n}") for n in range(len(stores))]
         for one in targets:
             await asyncio.to_thread(check_new, one)
-        for store, one in zip(stores, targets, strict=True):
-            await store.backup(str(one))
+        try:
+            for store, one in zip(stores, targets, strict=True):
+                await store.backup(str(one))
+        except BaseException:  # a part of a memory is no copy of it
+            for one in targets:
+                await asyncio.to_thread(one.unlink, missing_ok=True)
+            raise
 
     async def stats(self) -> Stats:
         """What this scope holds, tier by tier, and how large its store is."""
