@@ -140,10 +140,6 @@ class Settings:
     """The effective options. `Settings.load()` reads the environment and `recollect.toml`."""
 
     store: str = _option("recollect.db", "where memory lives when a command or call names no store")
-    stores: Mapping[str, str] = _option(
-        _NOWHERE_ELSE,
-        "tiers that live elsewhere than in `store`, as in 'episodic=redis://HOST checkpoints=redis://HOST'",
-    )
     embedder: str = _option("minilm", "which model turns text into vectors; fixed for the life of a store")
     threads: int = _option(0, "processor threads for the local model; 0 lets it choose")
     embed_batch: int = _option(64, "texts handed to the embedder at once when many are stored")
@@ -178,6 +174,10 @@ class Settings:
         default=_NO_KEY, metadata={"why": "the key for Voyage, instead of VOYAGE_API_KEY"}
     )
     lifecycle_llm_tokens: int = _option(20_000, "tokens one run may spend on a language model; 0 never asks it")
+    stores: Mapping[str, str] = _option(
+        _NOWHERE_ELSE,
+        "tiers that live elsewhere than in `store`, as in 'episodic=redis://HOST checkpoints=redis://HOST'",
+    )
     tiers: tuple[MemoryTier, ...] = _option(TIERS, "the tiers with their caps and lifetimes")
 
     def __post_init__(self) -> None:
