@@ -17,9 +17,6 @@ MOST_PASSAGES = 64
 # Closer to one than float32 can tell a sum of squares from it.
 _UNIT = 1e-6
 
-# What rounding each of its numbers to float16 can do to the square of a unit vector's length.
-_ROUNDED = 1e-3
-
 
 def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
     """One or more vectors as rows of unit length; `BadVector` when they are not finite or not of `dim`."""
@@ -51,18 +48,6 @@ def _is_unit(given: ArrayLike) -> TypeGuard[NDArray[np.float32]]:
         and given.flags.c_contiguous
         and abs(float(given @ given) - 1.0) < _UNIT
     )
-
-
-def as_kept(given: ArrayLike, dim: int) -> NDArray[np.float32] | None:
-    """Rows that a store has given back: to make them longer or shorter again would move them by a bit.
-
-    None when they are others: of some other length than one, or finer than stores keep them.
-    """
-    if not isinstance(given, np.ndarray) or given.ndim != 2 or given.shape[1] != dim or given.dtype != np.float32:
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        kept = np.array_equal(given.astype(STORED).astype(np.float32), given)
-        return given if kept and bool((np.abs((given * given).sum(axis=1) - 1.0) < _ROUNDED).all()) else None
 
 
 def packed(rows: NDArray[np.float32]) -> NDArray[np.float16]:

@@ -37,7 +37,7 @@ class MovingItems:
     pytestmark = pytest.mark.asyncio
 
     async def test_an_item_is_given_whole_and_made_anew_to_the_bit(self, store: Records) -> None:
-        rows = np.random.default_rng(7).normal(size=(3, 4)).astype(np.float32)
+        rows = np.random.default_rng(7).normal(size=(60, 4)).astype(np.float32)
         first = Put(item=item("a"), vectors=rows, terms=("two", "one", "two"), model=MODEL)
         await store.write(first, put("bare"), put("worded", terms="only words", scope=BOB))
         await store.write(Touch(SPACE, ("a",), START + SECOND))
@@ -45,7 +45,7 @@ class MovingItems:
         assert (given.item.id, given.item.access_count, given.model) == ("a", 1, MODEL)
         assert sorted(given.terms or ()) == ["one", "two", "two"]
         assert given.vectors is not None
-        assert given.vectors.shape == (3, 4)
+        assert given.vectors.shape == (60, 4)
         assert (bare.vectors, bare.model, bare.terms) == (None, None, ())
         moved = Put(
             item=replace(given.item, scope=ADA_ELSEWHERE), vectors=given.vectors, terms=given.terms, model=given.model
