@@ -35,7 +35,7 @@ async def test_there_and_back_again_everything_is_as_it_was(
     source: Path, clock: ManualClock, tmp_path: Path, database: Callable[[], str]
 ):
     # Mutants: the last page of items, entries or tasks left out; entries without their `seq`; hidden ones left out;
-    # no counter for an empty log; accesses not taken over; vectors made unit length once more.
+    # no counter for an empty log.
     there, back = database(), tmp_path / "back.db"
     first = await migrate_store(source, there)
     assert (first.held, first.copied, first.model) == (first.copied, first.held, "hash")
