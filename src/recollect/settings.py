@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -84,6 +85,52 @@ TIERS: tuple[MemoryTier, ...] = (
 )
 
 
+# What a row says of a tier that has no store of its own.
+_NO_PLACE = ("default", "process")
+
+STORED = ("conversation", "episodic", "semantic", "procedural", "checkpoints")
+"""The tiers that live in a store."""
+
+_PASSWORD = re.compile(r"(?<=[?&]password=)[^&]*")
+
+
+def shown(url: str) -> str:
+    """A URL without its password: for people, logs and errors."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    who, at, where = rest.rpartition("@")  # the last: a password that was not encoded may hold anything
+    user, colon, _ = who.partition(":")
+    return f"{scheme}://{f'{user}:***' if colon else user}{at}{_PASSWORD.sub('***', where)}"
+
+
+class Routes(Mapping[str, str]):
+    """Which tier lives where; frozen, and printed without passwords."""
+
+    __slots__ = ("_by_tier",)
+
+    def __init__(self, by_tier: Mapping[str, str]) -> None:
+        self._by_tier = dict(by_tier)
+
+    def __getitem__(self, tier: str) -> str:
+        return self._by_tier[tier]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_tier)
+
+    def __len__(self) -> int:
+        return len(self._by_tier)
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._by_tier.items())))
+
+    def __repr__(self) -> str:
+        return repr({tier: shown(url) for tier, url in self._by_tier.items()})
+
+
+_NOWHERE_ELSE = Routes({})
+
+
 def _option(default: Any, why: str) -> Any:
     return field(default=default, metadata={"why": why})
 
@@ -127,9 +174,14 @@ class Settings:
         default=_NO_KEY, metadata={"why": "the key for Voyage, instead of VOYAGE_API_KEY"}
     )
     lifecycle_llm_tokens: int = _option(20_000, "tokens one run may spend on a language model; 0 never asks it")
+    stores: Mapping[str, str] = _option(
+        _NOWHERE_ELSE,
+        "tiers that live elsewhere than in `store`, as in 'episodic=redis://HOST checkpoints=redis://HOST'",
+    )
     tiers: tuple[MemoryTier, ...] = _option(TIERS, "the tiers with their caps and lifetimes")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "stores", checked_stores(self.stores, ""))
         for option in fields(self):
             _check_kind(option.name, getattr(self, option.name), option.default, "")
             if isinstance(option.default, Secret):
@@ -145,6 +197,11 @@ class Settings:
     def load(cls, *, environ: Mapping[str, str] | None = None, directory: Path | None = None, **given: Any) -> Settings:
         """Arguments, then `RECOLLECT_*`, then `recollect.toml`, then the defaults."""
         return cls(**{name: value for name, (value, _) in _found(environ, directory, given).items()})
+
+    def store_of(self, tier: str) -> str:
+        """Where a tier lives: by its own option, by its row among the tiers, or where everything does."""
+        rows = [one.store for one in self.tiers if one.name == tier and one.store not in _NO_PLACE]
+        return self.stores.get(tier) or (rows[0] if rows else self.stores.get("default", self.store))
 
     def tier(self, name: str) -> MemoryTier:
         for tier in self.tiers:
@@ -182,9 +239,15 @@ def effective(
 ) -> dict[str, tuple[Any, str]]:
     """Every option with its value and where that came from; of a key, only whether there is one."""
     found = _found(environ, directory, given)
-    return {
-        name: (str(value) if isinstance(value, Secret) else value, origin) for name, (value, origin) in found.items()
-    }
+    return {name: (_printable(name, value), origin) for name, (value, origin) in found.items()}
+
+
+def _printable(name: str, value: Any) -> Any:
+    if isinstance(value, Secret):
+        return str(value)
+    if name == "stores":
+        return {tier: shown(url) for tier, url in value.items()}
+    return shown(value) if name == "store" else value
 
 
 def _found(
@@ -243,8 +306,28 @@ def _read(file: Path) -> dict[str, Any]:
     return content
 
 
+def checked_stores(given: Any, place: str) -> Routes:
+    """A mapping of tiers to places, as a memory is opened with."""
+    if not isinstance(given, Mapping) or not all(isinstance(url, str) for url in given.values()):
+        raise BadSettings(f"stores{place} gives each tier a path or URL, as in episodic = 'redis://HOST'")
+    for name in given:
+        if name not in ("default", *STORED):
+            raise BadSettings(f"stores{place} names {name!r}; name {', '.join(STORED)}, and all others 'default'")
+    return Routes(given)
+
+
+def _listed_stores(text: str, variable: str) -> Mapping[str, str]:
+    """`episodic=redis://HOST checkpoints=redis://HOST`, parted by blanks: URLs may hold anything else."""
+    pairs = [part.partition("=") for part in text.split()]
+    if not all(separator for _, separator, _ in pairs):
+        raise BadSettings(f"{variable} is a list like 'episodic=redis://HOST checkpoints=redis://HOST'")
+    return checked_stores({name: url for name, _, url in pairs}, f" in {variable}")
+
+
 def _parsed(name: str, text: str, variable: str) -> Any:
     default: Any = next(option.default for option in fields(Settings) if option.name == name)
+    if name == "stores":
+        return _listed_stores(text, variable)
     try:
         return type(default)(text)
     except ValueError as error:
@@ -254,6 +337,8 @@ def _parsed(name: str, text: str, variable: str) -> Any:
 def _from_file(name: str, value: Any, file: Path) -> Any:
     if name == "tiers":
         return _overridden(value, file)
+    if name == "stores":
+        return checked_stores(value, f" in {file}")
     default = next(option.default for option in fields(Settings) if option.name == name)
     _check_kind(name, value, default, f" in {file}")
     return _hidden(value) if isinstance(default, Secret) else value

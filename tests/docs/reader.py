@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import ExitStack, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,8 @@ import pytest
 
 from recollect.settings import FILE, Settings
 from tests.docs.blocks import Block, Command, answers, blocks, commands, says
+from tests.servers.postgres import Server
+from tests.servers.redis import RedisServer
 from tests.wire.server import Wire
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -51,11 +54,26 @@ class Reader:
                 machine.setenv(f"{name}_BASE_URL", value)
             machine.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
             machine.setenv("COLUMNS", "120")
-            for block in blocks(self.page):
-                self.take(block, runner)
+            with ExitStack() as servers:
+                for name, url in self.servers(servers):
+                    machine.setenv(name, url)
+                for block in blocks(self.page):
+                    self.take(block, runner)
             assert wire.unexpected == 0, f"{self.page.name} asks a model more often than it says what is answered"
             asked = [request for request in wire.requests if "messages" in request.body]
             assert len(asked) == len(answers(self.page)), f"{self.page.name} has answers that no model is asked for"
+
+    def servers(self, running: ExitStack) -> Iterator[tuple[str, str]]:
+        """The servers that a page speaks of by the names of their URLs, real ones and empty."""
+        text = self.page.read_text(encoding="utf-8")
+        if "POSTGRES_URL" in text:
+            postgres = Server()
+            running.callback(postgres.close)
+            yield "POSTGRES_URL", postgres.create("docs")
+        if "REDIS_URL" in text:
+            redis = RedisServer(self.directory / "redis").start()
+            running.callback(redis.kill)
+            yield "REDIS_URL", redis.url
 
     def take(self, block: Block, runner: asyncio.Runner) -> None:
         if block.kind == "python":

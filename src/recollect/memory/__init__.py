@@ -3,6 +3,7 @@
 from recollect.memory.agent_memory import AgentMemory
 from recollect.memory.exporting import ExportReport
 from recollect.memory.importing import ImportReport
+from recollect.memory.migration import MigrationReport, migrate_store
 from recollect.memory.opening import Opening
 from recollect.memory.reembedding import reembed_store
 from recollect.memory.stats import Stats
@@ -13,10 +14,12 @@ __all__ = [
     "AgentMemory",
     "ExportReport",
     "ImportReport",
+    "MigrationReport",
     "Opening",
     "Stats",
     "StepRecord",
     "TaskOutcome",
     "TurnRecord",
+    "migrate_store",
     "reembed_store",
 ]

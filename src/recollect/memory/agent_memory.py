@@ -52,8 +52,11 @@ class AgentMemory:
             settings=settings,
             clock=clock,
             summarise=parts.summarise if parts.llm else None,
+            ids=parts.new_id,
         )
-        self.episodic = EpisodicMemory(stores.log("episodic"), scope=scope, settings=settings, clock=clock)
+        self.episodic = EpisodicMemory(
+            stores.log("episodic"), scope=scope, settings=settings, clock=clock, ids=parts.new_id
+        )
         self.semantic = SemanticMemory(
             stores.records("semantic"),
             parts.embedding,
@@ -69,6 +72,7 @@ class AgentMemory:
             scope=scope,
             settings=settings,
             clock=clock,
+            act=parts.act,
         )
         self.checkpoints = Checkpoints(
             stores.tasks(),
@@ -152,7 +156,7 @@ class AgentMemory:
         same `id` again, or the same `id` in the metadata, is the same turn: what was kept of it is left as it is.
         """
         longest = self._parts.settings.max_content
-        turn = turn_of(user, assistant, tool_calls, metadata, id, longest)
+        turn = turn_of((user, assistant), tool_calls, metadata, id, longest, self._parts.new_id)
         logs = (self._parts.stores.log("conversation"), self._parts.stores.log("episodic"))
         return await record(turn, self.conversation, self.episodic, logs, longest)
 
@@ -229,8 +233,13 @@ class AgentMemory:
         targets = [target if len(stores) == 1 else target.with_name(f"{target.name}.{n}") for n in range(len(stores))]
         for one in targets:
             await asyncio.to_thread(check_new, one)
-        for store, one in zip(stores, targets, strict=True):
-            await store.backup(str(one))
+        try:
+            for store, one in zip(stores, targets, strict=True):
+                await store.backup(str(one))
+        except BaseException:  # a part of a memory is no copy of it
+            for one in targets:
+                await asyncio.to_thread(one.unlink, missing_ok=True)
+            raise
 
     async def stats(self) -> Stats:
         """What this scope holds, tier by tier, and how large its store is."""

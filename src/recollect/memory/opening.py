@@ -99,7 +99,7 @@ async def open_parts(
     ledger = Ledger(usd=options.llm_budget_usd, tokens=options.llm_budget_tokens)
     model = connect_llm(llm, options, ledger=ledger, clock=now)
     embedding = await connect_embedder(embedder, options, ledger=ledger, ask_size=False)
-    stores = await connect(options.store if store is None else store, options, now)
+    stores = await connect(store, options, now)
     try:
         await _bind(holding_vectors(stores), embedding)
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
@@ -18,6 +19,10 @@ from recollect.tiers.entries import fresh_id
 from recollect.tiers.messages import Message
 
 _SUMMARY_TOKENS = 1000
+
+
+def _nothing_again() -> None:
+    """What is told outside of a step is told once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,12 @@ class Parts:
     """Of every scope: whoever closes the stores stops those that run."""
     opened_as: str = field(default_factory=fresh_id)
     """This opening, told from those of other processes and other days."""
+    act: Callable[[], str | None] = _nothing_again
+    """A name for what is done now, where it may be done again; see `step_memory`."""
+
+    def new_id(self) -> str:
+        """For what is told without an id of its own."""
+        return self.act() or fresh_id()
 
     @property
     def means(self) -> Means:

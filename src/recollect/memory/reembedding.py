@@ -30,7 +30,7 @@ async def reembed_store(
     options = await asyncio.to_thread(Settings.load)
     fresh = await connect_embedder(embedder, options)
     try:
-        stores = await connect(options.store if store is None else store, options, system_clock)
+        stores = await connect(store, options, system_clock)
         try:
             return await reembed(holding_vectors(stores), fresh, fresh, progress)
         finally:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Protocol, cast
 
 from recollect.memory.parts import Parts
 from recollect.memory.waiting import Waiting
+from recollect.runtime.in_order import Share
 from recollect.stores.base import Records, Store
 from recollect.stores.connect import NEEDS, Stores
 from recollect.stores.ops import Write
@@ -44,18 +47,17 @@ class Minds:
     def restored(self, snapshot: Mapping[str, Any]) -> WorkingMemory:
         return WorkingMemory.from_snapshot(snapshot, llm=self._parts.llm, clock=self._parts.clock)
 
-    def twin(self, waiting: Waiting) -> Any:
-        """The same memory over stores that wait, where they are the one that keeps the tasks."""
-        stores, tasks = self._parts.stores, self._parts.stores.tasks()
-        by_tier: dict[Tier, Store] = {tier: stores.records(tier) for tier in NEEDS}
-        shared = {
-            tier: cast(Store, waiting) if store is tasks and tier != "checkpoints" else store
-            for tier, store in by_tier.items()
+    def twin(self, told: list[tuple[Store, list[Write]]], name: str) -> Any:
+        """The same memory over stores that wait; what keeps the tasks themselves does not."""
+        stores = self._parts.stores
+        waiting = {id(store): Waiting(cast(Records, store), told) for store in stores.every}
+        by_tier: dict[Tier, Store] = {
+            tier: stores.tasks() if tier == "checkpoints" else cast(Store, waiting[id(stores.records(tier))])
+            for tier in NEEDS
         }
-        return self._twin(replace(self._parts, stores=Stores(shared)))
-
-    def waiting(self) -> Waiting:
-        return Waiting(cast(Records, self._parts.stores.tasks()))
+        parts = replace(self._parts, stores=Stores(by_tier))
+        # In one store a failed attempt leaves nothing behind, and whatever is told again is told for the first time.
+        return self._twin(replace(parts, act=_acts(name)) if len(waiting) > 1 else parts)
 
 
 class _Apart:
@@ -84,8 +86,8 @@ class TaskMind:
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         self._holder.working = self._minds.restored(snapshot)
 
-    def attempt(self) -> StepThoughts:
-        return StepThoughts(self, self._minds)
+    def attempt(self, name: str) -> StepThoughts:
+        return StepThoughts(self, self._minds, name)
 
     def leave(self) -> None:
         if self._borrows:
@@ -95,16 +97,17 @@ class TaskMind:
 class StepThoughts:
     """The memory of one attempt, made when it is first asked for: most steps never ask."""
 
-    def __init__(self, mind: TaskMind, minds: Minds) -> None:
+    def __init__(self, mind: TaskMind, minds: Minds, name: str) -> None:
         self._mind = mind
         self._minds = minds
-        self._waiting = minds.waiting()
+        self._name = name
+        self._told: list[tuple[Store, list[Write]]] = []
         self._memory: Any = None
 
     @property
     def memory(self) -> Any:
         if self._memory is None:
-            self._memory = self._minds.twin(self._waiting)
+            self._memory = self._minds.twin(self._told, self._name)
             self._memory.working = self._mind.working
         return self._memory
 
@@ -112,8 +115,14 @@ class StepThoughts:
     def working(self) -> WorkingMemory:
         return self._mind.working
 
-    async def collected(self) -> Sequence[Write]:
-        return tuple(self._waiting.writes)
+    def collected(self) -> Sequence[Share]:
+        return tuple(self._told)
+
+
+def _acts(name: str) -> Callable[[], str]:
+    """Names for what an attempt does, one after the other: the next attempt has the same ones in the same order."""
+    counted = count()
+    return lambda: hashlib.blake2b(f"{name} {next(counted)}".encode(), digest_size=12).hexdigest()
 
 
 def _anything_in(working: WorkingMemory) -> bool:

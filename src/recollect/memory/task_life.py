@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,13 +11,14 @@ from typing import Any, Protocol
 from recollect.errors import BadInput, Conflict, NotFound, StoreError
 from recollect.inference.summarise import extract
 from recollect.memory import lesson
-from recollect.memory.in_order import write_in_order
 from recollect.memory.parts import Parts
 from recollect.memory.task_under_way import Running, Taken, dropped, found, kept, of_working
 from recollect.memory.tool_calls import result_text, tool_calls_of
+from recollect.runtime.failpoints import reach
+from recollect.runtime.in_order import Share, write_in_order
 from recollect.stores.ops import Append, Model
 from recollect.tiers.conversation import ConversationMemory
-from recollect.tiers.entries import checked_content, fresh_id
+from recollect.tiers.entries import checked_content
 from recollect.tiers.episodic import Episode, EpisodicMemory, Kind, episode_of
 from recollect.tiers.one_model import under_one_model
 from recollect.tiers.patience import pause
@@ -104,9 +106,10 @@ class TaskLife:
             checked_content(task, self._longest)
             await self._take_up()
             self._running = await self._as_kept()
-            if self._running is not None and self._is_fresh(self._running, task):
-                return self._running.id
-            new = Running(task, fresh_id())
+            new = Running(task, self._parts.new_id())
+            held = self._running
+            if held is not None and (held.id == new.id or self._is_fresh(held, task)):
+                return held.id
             given_up = [] if self._running is None else [await self._given_up(self._running)]
             begun = await self._tiers.episodic.drafted(
                 f"Task begun: {task}", kind="decision", metadata={"task": new.id}, id=f"{new.id}:begun"
@@ -133,7 +136,9 @@ class TaskLife:
     ) -> StepRecord:
         """Note a step; under a procedure it is also one trial of that procedure."""
         async with self._one_at_a_time:
-            running = await self._known()
+            running, act = await self._known(), self._parts.act()
+            if act in running.acts:
+                return await self._taken_before(running, running.acts[act])
             worked = not isinstance(result, BaseException) if success is None else checked_success(success)
             thought = checked_content("" if thought is None else thought, self._longest, may_be_empty=True)
             done, name = self._action(action, running)
@@ -149,13 +154,14 @@ class TaskLife:
             append = await self._step_episode(running, thought, done, came, about)
             shown = await asyncio.to_thread(extract, came, _EXTRACT_TOKENS) if came else ""
             trouble = None if worked else lesson.clipped(shown, _SHORT) or None
-            taken = Taken(thought, done, shown, worked, trouble, append.entry.id, key)
+            taken = Taken(thought, done, shown, worked, trouble, append.entry.id, key, act)
             further = running.after(taken)
             kept = self._kept(further, self._tiers.working, taken)
             await self._parts.stores.log("episodic").write(append, kept)
             self._running = further
             await self._in_mind(further, taken)
-            trial = None if key is None else await self._trial(key, worked, shown)
+            reach("stores.between")
+            trial = None if key is None else await self._trial(key, worked, shown, append.entry.id)
             return StepRecord(further.steps, worked, episode_of(append.space, append.entry), trial)
 
     async def end(self, success: bool, outcome: str, trust: float | None) -> TaskOutcome:
@@ -184,12 +190,16 @@ class TaskLife:
             )
             about = {"task": running.id, TRUST: worth}
             answered = await self._unless_said("assistant", outcome, about, "answered")
-            learned = await self._learn(running, success, outcome, answered, append)
-            if not success:
-                # Its steps looked right and led nowhere; one that failed has been counted already.
-                for key in [key for key, failed in running.procedures.items() if not failed]:
-                    await self._trial(key, False, f"the task failed: {outcome}")
-                    running.procedures[key] = True  # counted, should what follows fail and this be said again
+            # Its steps looked right and led nowhere; one that failed has been counted already.
+            blamed = [] if success else [key for key, failed in running.procedures.items() if not failed]
+            learned = await self._learn(running, success, outcome, [*answered, append], done=not blamed)
+            for key in blamed:
+                reach("stores.between")
+                await self._trial(key, False, f"the task failed: {outcome}", f"{running.id}:outcome")
+            if blamed:
+                reach("stores.between")
+                # The task is under way until they are told: whoever ends it again tells the rest.
+                await write_in_order(await self._ended(running))
             self._running = None
             working.task, working.current_goal = "", ""
             working.subgoals, working.results, working.scratchpad = [], {}, []
@@ -248,10 +258,17 @@ class TaskLife:
         self._running = left.running
         if left.last is not None:
             await self._in_mind(left.running, left.last)
+            await self._tried(left.last)
         if left.working is not None:  # and what has come to mind since
             self._tiers.working.variables.update(here.variables)
             for item in here.items:
                 await self._tiers.working.add(item)
+
+    async def _tried(self, last: Taken) -> None:
+        """Count the trial that a step was, should it have been recorded and not counted."""
+        if last.procedure is not None:
+            with contextlib.suppress(NotFound):  # nobody follows it any more
+                await self._trial(last.procedure, last.success, last.shown, last.episode)
 
     def _kept(self, running: Running, working: WorkingMemory, last: Taken | None) -> Append:
         return kept(self._tiers.scope, running, working, last, self._parts.opened_as, self._parts.clock())
@@ -320,15 +337,31 @@ class TaskLife:
         line = f"{done} → {shown}" if done and shown else done or shown or thought
         await working.add(f"Step {running.steps}: {line}")
 
-    async def _trial(self, key: str, success: bool, note: str) -> Procedure:
+    async def _trial(self, key: str, success: bool, note: str, id: str) -> Procedure:
+        """One more trial of a procedure, under the id of the episode that tells of it: it counts once."""
         return await self._tiers.procedural.record_outcome(
-            key, success, note=None if success else lesson.clipped(note, _SHORT) or None
+            key, success, note=None if success else lesson.clipped(note, _SHORT) or None, id=id
         )
 
+    async def _taken_before(self, running: Running, number: int) -> StepRecord:
+        """A step that is told again, because whoever told it the first time was not done."""
+        space = self._tiers.episodic.space()
+        [entry] = await self._parts.stores.log("episodic").entries(space, f"{running.id}:{number}")
+        episode = episode_of(space, entry)
+        return StepRecord(number, bool(episode.metadata["success"]), episode)
+
+    async def _ended(self, running: Running) -> Share:
+        log = self._parts.stores.log("episodic")
+        return log, await dropped(log, self._tiers.scope, running)
+
     async def _learn(
-        self, running: Running, success: bool, outcome: str, answered: list[Append], append: Append
+        self, running: Running, success: bool, outcome: str, told: list[Append], *, done: bool
     ) -> MemoryItem:
-        """The outcome and its lesson, in one batch where they live in one store; else the lesson comes last."""
+        """The outcome and its lesson, in one batch where they live in one store; else the lesson comes last.
+
+        `told` is what is told of it in the conversation, if anything, and then among the episodes.
+        """
+        *answered, append = told
         stores, scope = self._parts.stores, self._tiers.scope
         records, tried = stores.records("semantic"), list(running.tried)
         text = lesson.told(running.task, success, outcome, tried, steps=running.steps)
@@ -347,12 +380,11 @@ class TaskLife:
 
         async def learned(model: Model) -> None:
             put = await lesson.drafted(records, self._parts.embedding, model, item)
-            ended = await dropped(stores.log("episodic"), scope, running)
             await write_in_order(
                 (stores.log("conversation"), answered),
                 (stores.log("episodic"), [append]),
                 (records, [put]),
-                (stores.log("episodic"), ended),
+                *([await self._ended(running)] if done else []),
             )
 
         for tries in range(_TRIES):

@@ -34,13 +34,17 @@ class Running:
     episodes: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_EPISODES))
     # Each procedure that steps were trials of, and whether one of them failed.
     procedures: dict[str, bool] = field(default_factory=dict)
+    # The steps that may be told again, each by the name of its telling.
+    acts: dict[str | None, int] = field(default_factory=dict)
 
     def after(self, step: Taken) -> Running:
         """The same task one step on."""
         further = Running(self.task, self.id, self.steps + 1, self.tried.copy(), self.episodes.copy())
         further.tried.append(lesson.Tried(step.done or step.thought, step.trouble))
         further.episodes.append(step.episode)
-        further.procedures = dict(self.procedures)
+        further.procedures, further.acts = dict(self.procedures), dict(self.acts)
+        if step.act is not None:
+            further.acts[step.act] = further.steps
         if step.procedure is not None:
             failed = further.procedures.get(step.procedure, False)
             further.procedures[step.procedure] = failed or not step.success
@@ -58,6 +62,7 @@ class Taken:
     trouble: str | None
     episode: str
     procedure: str | None
+    act: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ def kept(scope: Scope, running: Running, working: WorkingMemory, last: Taken | N
         "tried": [asdict(one) for one in running.tried],
         "episodes": list(running.episodes),
         "procedures": running.procedures,
+        "acts": running.acts,
         "working": _snapshot(working),
         "last": None if last is None else asdict(last),
     }
@@ -112,7 +118,7 @@ async def found(log: Log, scope: Scope, by: str | None = None) -> Found | None:
     running = Running(told["task"], told["id"], told["steps"])
     running.tried.extend(lesson.Tried(**one) for one in told["tried"])
     running.episodes.extend(told["episodes"])
-    running.procedures = told["procedures"]
+    running.procedures, running.acts = told["procedures"], told.get("acts", {})
     return Found(running, told["working"], None if told["last"] is None else Taken(**told["last"]))
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import BadInput
 from recollect.inference.summarise import extract
-from recollect.memory.in_order import write_in_order
 from recollect.memory.tool_calls import ToolCall, tool_calls_of
+from recollect.runtime.in_order import write_in_order
 from recollect.stores.base import Log
 from recollect.stores.ops import Append
 from recollect.tiers.conversation import ConversationMemory
@@ -56,8 +56,16 @@ class Turn:
         return {TRUST: IN_TOOLS, **self.metadata} if self.calls else self.metadata
 
 
-def turn_of(user: Any, assistant: Any, tool_calls: Iterable[Any], metadata: Any, id: str | None, longest: int) -> Turn:
-    """The turn, or `BadInput` saying what cannot be kept of it."""
+def turn_of(
+    said: tuple[Any, Any],
+    tool_calls: Iterable[Any],
+    metadata: Any,
+    id: str | None,
+    longest: int,
+    ids: Callable[[], str] = fresh_id,
+) -> Turn:
+    """The turn, or `BadInput` saying what cannot be kept of it. `said` is what the user and the assistant said."""
+    user, assistant = said
     given = checked_metadata(metadata)
     taken = [name for name in _OURS if name in given]
     if taken:
@@ -67,7 +75,7 @@ def turn_of(user: Any, assistant: Any, tool_calls: Iterable[Any], metadata: Any,
     if len(str(given)) > longest:
         raise BadInput(f"the metadata has more than {longest:,} characters; keep documents elsewhere and refer to them")
     named = given.get("id") if id is None else id
-    turn = fresh_id() if named is None else checked_id(named)
+    turn = ids() if named is None else checked_id(named)
     if len(turn) > _LONGEST_ID:
         raise BadInput(f"the id of a turn has at most {_LONGEST_ID} characters, not {len(turn)}")
     calls = tool_calls_of(tool_calls, turn, longest)

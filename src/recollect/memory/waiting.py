@@ -7,7 +7,7 @@ from typing import Any
 
 from recollect.errors import Conflict
 from recollect.stores.admission import admitted
-from recollect.stores.base import Records
+from recollect.stores.base import Records, Store
 from recollect.stores.ops import Delete, Put, Write
 from recollect.stores.where import Where, holds
 from recollect.values import MemoryItem, Space
@@ -20,13 +20,14 @@ class Waiting:
     """Everything but writing goes to the real store, which knows nothing yet of what waits.
 
     Items that wait are found by id and by filter, as whoever wrote them expects when writing the next: a key said
-    twice is superseded, an outcome counted twice. Searches and logs tell of what is committed.
+    twice is superseded, an outcome counted twice. Searches and logs tell of what is committed. Several of these, one
+    for each store, collect into one list: the order in which things were told is the order of their sources.
     """
 
-    def __init__(self, real: Records) -> None:
+    def __init__(self, real: Records, collected: list[tuple[Store, list[Write]]]) -> None:
         self._real = real
         self._items: Items = {}
-        self.writes: list[Write] = []
+        self._collected = collected
 
     async def write(self, *writes: Write) -> None:
         checked = [admitted(write) for write in writes]
@@ -48,7 +49,7 @@ class Waiting:
                 case _:
                     pass
         self._items = items
-        self.writes.extend(checked)
+        self._collected.append((self._real, checked))
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         found = {item.id: item for item in await self._real.get(space, *ids)}

@@ -32,7 +32,10 @@ POINTS = (
     "heartbeat.after",
     "release.before",
 )
-"""Every place there is, so that a test can tell whether it has visited all of them."""
+"""Every place of a run, so that a test can tell whether it has visited all of them."""
+
+ELSEWHERE = ("stores.between", "migrate.before", "migrate.after")
+"""Places outside of runs: between the stores that one act writes to, and around each batch of a migration."""
 
 ACTIONS = ("kill9", "raise", "stop", "sleep")
 
@@ -56,10 +59,10 @@ def armed(text: str) -> Callable[[str], None]:
         name, separator, what = part.partition("=")
         if name == "visited":
             record = what
-        elif name in POINTS and separator:
+        elif name in (*POINTS, *ELSEWHERE) and separator:
             rules[name] = _rule(what)
         else:
-            raise BadSettings(f"{VARIABLE} names {name!r}; the fail points are {', '.join(POINTS)}")
+            raise BadSettings(f"{VARIABLE} names {name!r}; the fail points are {', '.join((*POINTS, *ELSEWHERE))}")
     visits: Counter[str] = Counter()
 
     def act(name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from recollect.stores.ops import Write
+from recollect.runtime.in_order import Share
 
 
 class Thoughts(Protocol):
@@ -19,8 +19,8 @@ class Thoughts(Protocol):
     def working(self) -> Any:
         """The task at hand, for `ctx.working`."""
 
-    async def collected(self) -> Sequence[Write]:
-        """What belongs into the completing transaction; what lives in other stores is written by this call."""
+    def collected(self) -> Sequence[Share]:
+        """What it was told, in its order and each for its store: to be written with the completion, or before it."""
 
 
 class Mind(Protocol):
@@ -32,8 +32,11 @@ class Mind(Protocol):
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Put working memory back to what it was at the checkpoint."""
 
-    def attempt(self) -> Thoughts:
-        """A memory for one attempt, which forgets what the failed one before it was told."""
+    def attempt(self, name: str) -> Thoughts:
+        """A memory for one attempt, which forgets what the failed one before it was told.
+
+        The name is the same for every attempt at one step: what is told again is then known to be the same.
+        """
 
     def leave(self) -> None:
         """The run is over."""

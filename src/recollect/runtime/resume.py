@@ -142,7 +142,8 @@ class ResumableAgent:
                 mind.restore(loaded.document.working)
             drafts = Drafts(self._checkpoints.settings.max_state)
             draft = drafts.draft(fit.state, mind.snapshot())
-            running = Running(self._conditions, lease, heart, mind, drafts, draft, loaded.version)
+            begun = "" if loaded.task is None else loaded.task.created_at.isoformat()
+            running = Running(self._conditions, lease, heart, mind, drafts, draft, loaded.version, begun)
             if loaded.task is not None and loaded.task.status == "compensating":
                 await self._go_on_undoing(running, fit, loaded)
             same = loaded.document is not None and loaded.document.state == fit.state

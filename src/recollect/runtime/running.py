@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from recollect.runtime.codec import SCHEMA, State
 from recollect.runtime.draft import Draft, Drafts
 from recollect.runtime.events import Telling
 from recollect.runtime.failpoints import reach
+from recollect.runtime.in_order import Share, write_in_order
 from recollect.runtime.lease import Heartbeat, LeaseLost
 from recollect.runtime.mind import Mind
 from recollect.runtime.plan import idempotency_key
@@ -87,6 +88,8 @@ class Running:
     drafts: Drafts
     kept: Draft
     version: int
+    begun: str
+    """Tells the task from another that had its id before."""
     attempts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -172,7 +175,7 @@ class Running:
 
     async def _attempt(self, unit: Unit, attempt: int, settle: Settle) -> Exception | None:
         """Body, then completion; the failure of this attempt, if it is one that belongs to the step."""
-        thoughts = self.mind.attempt()
+        thoughts = self.mind.attempt(f"{unit.idempotency_key} {self.begun}")
         context = StepContext(
             task_id=self.lease.task,
             step=unit.key,
@@ -191,27 +194,33 @@ class Running:
                 result = None
             change = settle(result, copy)
             draft = self.draft(change.state)
-            writes = await thoughts.collected()
+            told = thoughts.collected()
         except LeaseLost:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a step raises is its failure, and no reason for us to stop
             return error
-        return await self._complete(unit, attempt, change, draft, result, writes)
+        return await self._complete(unit, attempt, change, draft, result, told)
 
     async def _complete(
-        self, unit: Unit, attempt: int, change: Change, draft: Draft, result: Any, collected: Any
+        self, unit: Unit, attempt: int, change: Change, draft: Draft, result: Any, told: Sequence[Share]
     ) -> Exception | None:
-        """Result, checkpoint and the next intent in one transaction."""
+        """Result, checkpoint and the next intent in one transaction, with what the step told its memory.
+
+        What lives in other stores, and what came before it, is written first: a crash then leaves the step to be
+        done again, and never a step that is done and has not been remembered.
+        """
         done = self.note(unit, "completed", attempt, result=self.drafts.written(result))
         intent = self._intent(change.then, draft) if change.then is not None else ()
         reach("completion.before")
         try:
-            await self.write(*collected, self.save(draft, change.status), done, *change.notes, *intent)
+            self.heart.check()
+            ending = (self.save(draft, change.status), done, *change.notes, *intent)
+            await write_in_order(*told, (self.conditions.checkpoints.store, ending))
         except (FencedOut, LeaseLost):
             raise
         except Conflict as error:
             self._not_begun(change.then)
-            return await self._explained(error, bool(collected))
+            return await self._explained(error, bool(told))
         except BadInput as error:  # something that the step told its memory is not to be stored
             self._not_begun(change.then)
             return error

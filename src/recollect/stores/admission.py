@@ -9,7 +9,19 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from recollect.errors import BadInput, BadQuery, BadVector, EmbeddingModelMismatch
-from recollect.stores.ops import Append, DropTask, Embed, Journal, Model, Put, Save, SetStatus, Vectors, Write
+from recollect.stores.ops import (
+    Append,
+    DropTask,
+    Embed,
+    Journal,
+    Model,
+    Put,
+    Restore,
+    Save,
+    SetStatus,
+    Vectors,
+    Write,
+)
 from recollect.stores.vectors import MOST_PASSAGES, normalised
 from recollect.values import MemoryItem, plain_json
 
@@ -39,6 +51,8 @@ def admitted(write: Write) -> Write:
             check_text((write.idempotency_key, write.input_sha, write.result, write.error))
         case SetStatus() | DropTask():
             _check_name("task", write.task)
+        case Restore():
+            _check_restore(write)
         case _:
             pass
     return write
@@ -121,6 +135,17 @@ def _check_save(save: Save) -> None:
         check_ttl(save.ttl)
     if save.keep < 1:
         raise BadInput(f"keep is how many versions a task keeps, at least one, not {save.keep}")
+
+
+def _check_restore(restore: Restore) -> None:
+    _check_name("task", restore.task)
+    check_text((restore.known.plan_hash, *(one.state for one in restore.checkpoints)))
+    for step in restore.steps:
+        _check_name("step", step.key)
+        check_text((step.idempotency_key, step.input_sha, step.result, step.error))
+    for one in restore.checkpoints:
+        if not one.intact or one.version > restore.known.version:
+            raise BadInput(f"version {one.version} of task {restore.task!r} is damaged or ahead of it; leave it out")
 
 
 def _vectors(given: Vectors, model: Model | None) -> Vectors:

@@ -11,69 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
-from recollect.stores.ops import Entry, Model, StepStatus, TaskStatus, Touch, Write
+from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write
 from recollect.stores.tails import Reach, Tail
+from recollect.stores.task import Checkpoint as Checkpoint
+from recollect.stores.task import Lease as Lease
+from recollect.stores.task import Step as Step
+from recollect.stores.task import Task as Task
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
 
 Vector = NDArray[np.float32]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A long-running piece of work, as the store knows it."""
-
-    id: str
-    status: TaskStatus
-    version: int
-    fence: int
-    owner: str | None
-    renewed_at: datetime | None
-    lease_ttl: timedelta | None
-    plan_hash: str | None
-    ttl: timedelta | None
-    expires_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to work on a task until `expires_at`; `fence` grows with every holder."""
-
-    space: Space
-    task: str
-    owner: str
-    fence: int
-    expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A task's state at a version. `intact` is False when the stored sha256 does not fit the state."""
-
-    version: int
-    fence: int
-    schema: int
-    state: str
-    at: datetime
-    intact: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The newest note about one step of a task."""
-
-    key: str
-    status: StepStatus
-    attempts: int
-    fence: int
-    idempotency_key: str
-    input_sha: str | None
-    result: str | None
-    error: str | None
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +53,9 @@ class Store(Protocol):
     async def backup(self, path: str) -> None:
         """A consistent copy as a new file at `path`, made while others read and write."""
 
+    async def tenants(self) -> list[str]:
+        """Everybody of whom the store holds something, whatever it is and hidden or not, by name."""
+
 
 @runtime_checkable
 class Records(Store, Protocol):
@@ -112,6 +63,12 @@ class Records(Store, Protocol):
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         """The items that exist, in the order asked for."""
+
+    async def whole(self, space: Space, *ids: str) -> list[Put]:
+        """The items that exist, in the order asked for, as writes that make them anew in another store.
+
+        Each with its terms, and with its vectors and their model if it has any: to the bit as they are kept here.
+        """
 
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
         """Items newest first (by `created_at`, then id); `after` is the last item of the page before."""
@@ -195,6 +152,9 @@ class Log(Store, Protocol):
 
         By the time of their last entry, newest last. With `hidden`, also those that hold nothing but expired ones.
         """
+
+    async def counted(self, tenant: str) -> dict[Space, int]:
+        """The last `seq` that each log of a tenant has given, also where nothing is left in the log."""
 
     async def owners(self, tenant: str) -> list[Space]:
         """Whose logs a tenant holds, hidden entries included: a space of each tier, user and agent, without session."""

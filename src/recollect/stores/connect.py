@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from recollect.clock import Clock, system_clock
 from recollect.errors import BadSettings, Unsupported
-from recollect.settings import Settings
+from recollect.settings import Settings, shown
 from recollect.stores.base import Log, Records, Store, Tasks
 from recollect.values import Tier
 
@@ -21,6 +22,10 @@ NEEDS: Mapping[Tier, type] = {
     "checkpoints": Tasks,
 }
 """The protocol that each stored tier is built on."""
+
+
+Place = str | Path | Mapping[str, str]
+"""What names a store: a path, a URL, or a mapping of tiers to these."""
 
 
 class Stores:
@@ -48,16 +53,18 @@ class Stores:
             await store.close()
 
 
-async def connect(place: str | Path | Mapping[str, str], settings: Settings, clock: Clock) -> Stores:
-    """Open what a URL, a path or a mapping of tiers names."""
-    urls = _urls(place, settings)
+async def connect(
+    place: Place | None, settings: Settings, clock: Clock, *, tiers: Collection[Tier] = tuple(NEEDS)
+) -> Stores:
+    """Open what a URL, a path or a mapping of tiers names, or the settings where nothing is named."""
+    urls = routed(place, settings, tiers)
     opened: dict[str, Store] = {}
     try:
         for tier, url in urls.items():
             if url not in opened:
                 opened[url] = await _open(url, settings, clock)
             if not isinstance(opened[url], NEEDS[tier]):
-                raise Unsupported(f"{url} does not keep {NEEDS[tier].__name__}, which the {tier} tier needs")
+                raise _lacking(url, opened[url], [one for one in urls if urls[one] == url])
     except BaseException:
         for store in opened.values():
             await store.close()
@@ -65,23 +72,46 @@ async def connect(place: str | Path | Mapping[str, str], settings: Settings, clo
     return Stores({tier: opened[url] for tier, url in urls.items()})
 
 
-def _checked(place: object) -> str:
+def routed(place: Place | None, settings: Settings, tiers: Collection[Tier] = tuple(NEEDS)) -> dict[Tier, str]:
+    """The place of each tier. One file has one name, however it was spelled: tiers that name it share a store."""
+    if place is None:
+        return {tier: _one_name(settings.store_of(tier)) for tier in tiers}
+    if not isinstance(place, Mapping):
+        return dict.fromkeys(tiers, _one_name(place))
+    for name in place:
+        if name not in NEEDS and name != "default":
+            raise BadSettings(f"there is no stored tier {name!r}; name {', '.join(NEEDS)} or 'default'")
+    default = place.get("default", settings.store)
+    return {tier: _one_name(place.get(tier, default)) for tier in tiers}
+
+
+def file_of(url: str) -> Path | None:
+    """The file that a place names, if it names one."""
+    scheme, separator, rest = url.partition("://")
+    named = rest.removeprefix("/") if separator else url
+    if (separator and scheme != "sqlite") or url.startswith("chroma:") or not named:
+        return None
+    return Path(os.path.abspath(os.path.expanduser(named)))
+
+
+def _one_name(place: object) -> str:
     """A place as text; what can only be a mistake is refused before a file of that name appears."""
     if not isinstance(place, str | Path) or not str(place).strip():
         raise BadSettings(f"a store is a file path or a URL, not {place!r}")
     if str(place).startswith((":", "file:")):
         raise BadSettings(f"{str(place)!r} names no file; use a path, or memory:// for a store that is not kept")
-    return str(place)
+    file = file_of(str(place))
+    return str(place) if file is None else str(file)
 
 
-def _urls(place: str | Path | Mapping[str, str], settings: Settings) -> dict[Tier, str]:
-    if not isinstance(place, Mapping):
-        return dict.fromkeys(NEEDS, _checked(place))
-    for name in place:
-        if name not in NEEDS and name != "default":
-            raise BadSettings(f"there is no stored tier {name!r}; name {', '.join(NEEDS)} or 'default'")
-    default = place.get("default", settings.store)
-    return {tier: _checked(place.get(tier, default)) for tier in NEEDS}
+def _lacking(url: str, store: Store, tiers: Sequence[Tier]) -> Unsupported:
+    """A tier on a store that cannot keep it, with those that can, and what this one is good for."""
+    kept = [tier for tier in NEEDS if isinstance(store, NEEDS[tier])]
+    lacking = [tier for tier in NEEDS if tier in tiers and tier not in kept]
+    return Unsupported(
+        f"{shown(url)} keeps {', '.join(kept)} and cannot keep {', '.join(lacking)}; keep those in a file or on "
+        'PostgreSQL, as in {"default": "agent.db", "' + kept[0] + f'": "{shown(url)}"' + "}"
+    )
 
 
 async def _open(url: str, settings: Settings, clock: Clock) -> Store:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from recollect.clock import aware
 from recollect.errors import Conflict, FencedOut, LeaseHeld, NotFound
 from recollect.stores.base import Lease, Task
-from recollect.stores.ops import DropTask, Journal, Save, SetStatus
+from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus
 from recollect.values import Space
 
 
@@ -48,6 +48,13 @@ def check_drop(task: Task | None, drop: DropTask, now: datetime) -> None:
         raise Conflict(f"task {drop.task!r} is gone already; there is nothing left to drop")
     if not expired_by(task, aware(drop.expired_by), now):
         raise Conflict(f"task {drop.task!r} has not expired, or not for long enough; leave it")
+
+
+def restored(task: Task | None, restore: Restore) -> Task:
+    """The task that another store knew, in nobody's hands."""
+    if task is not None:
+        raise Conflict(f"there is a task {task.id!r} here already; drop it first, or leave it")
+    return replace(restore.known, owner=None, renewed_at=None, lease_ttl=None)
 
 
 def claimed(task: Task | None, claim: Claim, fence: int, now: datetime) -> Task:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.stores.task import Checkpoint, Step, Task
+from recollect.stores.task import StepStatus as StepStatus
+from recollect.stores.task import TaskStatus as TaskStatus
 from recollect.values import NOTHING, MemoryItem, Space
 
 Vectors = NDArray[np.float32]
-
-TaskStatus = Literal["ready", "running", "done", "failed", "poisoned", "compensating"]
-StepStatus = Literal["started", "completed", "failed", "poisoned", "compensated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """Add an entry at the end of a log; the same id twice is one entry. `cap` keeps only the newest so many."""
+    """Add an entry at the end of a log; the same id twice is one entry. `cap` keeps only the newest so many.
+
+    `seq` is the least that its place may be: what comes from another store, in its order, keeps its places.
+    """
 
     space: Space
     entry: Entry
     cap: int | None = None
     durable: bool = False
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +185,33 @@ class DropTask:
     expired_by: datetime | None = None
 
 
-Write = Put | Delete | Touch | Embed | Append | Clear | Drop | Save | Journal | SetStatus | DropTask
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Keep a task as another store knew it: its row, versions and journal, and nobody's lease.
+
+    `Conflict` when there is a task of that id. Fences given here later are higher than all that come with it.
+    """
+
+    space: Space
+    known: Task
+    checkpoints: tuple[Checkpoint, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def task(self) -> str:
+        return self.known.id
+
+    @property
+    def highest_fence(self) -> int:
+        kept = [one.fence for one in self.checkpoints] + [step.fence for step in self.steps]
+        return max(self.known.fence, *kept, 0)
+
+
+Write = Put | Delete | Touch | Embed | Append | Clear | Drop | Save | Journal | SetStatus | DropTask | Restore
 
 RecordWrite = Put | Delete | Touch | Embed
 LogWrite = Append | Clear | Drop
-TaskWrite = Save | Journal | SetStatus | DropTask
+TaskWrite = Save | Journal | SetStatus | DropTask | Restore
 
 
 def is_durable(write: Write) -> bool:

@@ -19,6 +19,7 @@ pytest.register_assert_rewrite(
     "recollect.testing.items",
     "recollect.testing.log",
     "recollect.testing.models",
+    "recollect.testing.moving",
     "recollect.testing.search",
     "recollect.testing.tasks",
 )
@@ -30,17 +31,22 @@ from recollect.testing.expiry import ExpiryContract  # noqa: E402
 from recollect.testing.filters import FiltersContract  # noqa: E402
 from recollect.testing.gathering import GatheringContract  # noqa: E402
 from recollect.testing.items import ItemsContract  # noqa: E402
-from recollect.testing.log import LogContract  # noqa: E402
+from recollect.testing.log import EntriesContract  # noqa: E402
 from recollect.testing.models import ModelsContract  # noqa: E402
+from recollect.testing.moving import MovingItems, MovingLogs, MovingTasks  # noqa: E402
 from recollect.testing.search import SearchContract  # noqa: E402
 from recollect.testing.tasks import WorkContract  # noqa: E402
 
 
-class RecordsContract(ItemsContract, FiltersContract, SearchContract, GatheringContract, ModelsContract):
+class RecordsContract(ItemsContract, FiltersContract, SearchContract, GatheringContract, ModelsContract, MovingItems):
     """Everything that `Records` promises."""
 
 
-class TasksContract(WorkContract, ExpiryContract):
+class LogContract(EntriesContract, MovingLogs):
+    """Everything that `Log` promises."""
+
+
+class TasksContract(WorkContract, ExpiryContract, MovingTasks):
     """Everything that `Tasks` promises."""
 
 

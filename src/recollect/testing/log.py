@@ -15,7 +15,7 @@ from recollect.testing.clock import ManualClock
 from recollect.testing.samples import ADA, ADA_ELSEWHERE, BOB, LOG, SECOND, START, append, ids
 
 
-class LogContract:
+class EntriesContract:
     """Entries."""
 
     pytestmark = pytest.mark.asyncio

@@ -14,6 +14,7 @@ RECENT = 10
 """How many of the newest outcomes are held against all that came before them."""
 
 NOTES_KEPT = 20
+IDS_KEPT = 50
 
 # Two-sided: 95 of 100 intervals hold the true rate, and 99 of 100.
 _USUAL = 1.959964
@@ -57,6 +58,8 @@ class Outcomes:
     """The sum over the trials that were timed."""
     last_at: datetime | None = None
     notes: tuple[Note, ...] = ()
+    counted: tuple[str, ...] = ()
+    """The newest trials that had an id: told again, they are not counted again."""
 
     @property
     def demoted(self) -> bool:
@@ -74,8 +77,18 @@ class Outcomes:
     def mean_seconds(self) -> float | None:
         return self.seconds / self.timed if self.timed else None
 
-    def after(self, success: bool, at: datetime, *, seconds: float | None = None, note: str | None = None) -> Outcomes:
-        """These outcomes and one more."""
+    def after(
+        self,
+        success: bool,
+        at: datetime,
+        *,
+        seconds: float | None = None,
+        note: str | None = None,
+        id: str | None = None,
+    ) -> Outcomes:
+        """These outcomes and one more; one whose id is known is among them already."""
+        if id is not None and id in self.counted:
+            return self
         notes = self.notes if note is None else (*self.notes, Note(at, success, note))[-NOTES_KEPT:]
         grown = replace(
             self,
@@ -86,6 +99,7 @@ class Outcomes:
             seconds=self.seconds + (seconds or 0.0),
             last_at=at if self.last_at is None else max(at, self.last_at),
             notes=notes,
+            counted=self.counted if id is None else (*self.counted, id)[-IDS_KEPT:],
         )
         return replace(grown, bar=_bar(grown))
 
@@ -158,6 +172,7 @@ def as_json(outcomes: Outcomes) -> dict[str, Any]:
         "seconds": outcomes.seconds,
         "last_at": None if outcomes.last_at is None else to_micros(outcomes.last_at),
         "notes": [[to_micros(note.at), note.success, note.text] for note in outcomes.notes],
+        **({"counted": list(outcomes.counted)} if outcomes.counted else {}),
     }
 
 
@@ -171,4 +186,5 @@ def from_json(given: Mapping[str, Any]) -> Outcomes:
         seconds=given["seconds"],
         last_at=None if given["last_at"] is None else from_micros(given["last_at"]),
         notes=tuple(Note(from_micros(at), success, text) for at, success, text in given["notes"]),
+        counted=tuple(given.get("counted", ())),
     )

@@ -17,6 +17,7 @@ from recollect.stores.base import Records
 from recollect.stores.ops import Model, Put
 from recollect.stores.question import Question
 from recollect.stores.where import Condition, Where
+from recollect.tiers.entries import checked_id
 from recollect.tiers.indexing import index_terms
 from recollect.tiers.one_model import under_one_model
 from recollect.tiers.outcomes import SuccessRate, rank
@@ -64,7 +65,9 @@ class ProceduralMemory:
         scope: Scope,
         settings: Settings,
         clock: Clock,
+        act: Callable[[], str | None] = lambda: None,
     ) -> None:
+        self._act = act
         self._store = store
         self._embedding = embedding
         self._search = search
@@ -115,9 +118,17 @@ class ProceduralMemory:
         return procedure_of(found[0]) if found else None
 
     async def record_outcome(
-        self, key: str, success: bool, *, note: str | None = None, seconds: float | None = None
+        self,
+        key: str,
+        success: bool,
+        *,
+        note: str | None = None,
+        seconds: float | None = None,
+        id: str | None = None,
     ) -> Procedure:
         """Count a trial of the newest version. None is lost, however many are recorded at once.
+
+        A trial with an `id` that was counted lately is the same trial, and not counted again.
 
         Notes stay with the outcome and out of search: they often quote what a tool said.
         """
@@ -125,11 +136,14 @@ class ProceduralMemory:
         success = checked_success(success)
         note = checked_note(note)
         seconds = checked_seconds(seconds)
+        id = self._act() if id is None else checked_id(id)
 
         async def count() -> Procedure:
             item = await self._known(key)
             known = procedure_of(item)
-            outcomes = known.outcomes.after(success, self._clock(), seconds=seconds, note=note)
+            outcomes = known.outcomes.after(success, self._clock(), seconds=seconds, note=note, id=id)
+            if outcomes == known.outcomes:
+                return known
             counted = replace(known, outcomes=outcomes)
             await self._store.write(Put(item=changed(item, counted), expect=item.version))
             return counted

@@ -113,7 +113,7 @@ async def test_a_newer_store_is_not_touched(tmp_path: Path):
         assert (await again.stats()).items == 1
 
 
-@pytest.mark.parametrize("place", ["mysql://x", "redis://x", "://", {"semantik": "memory://"}, {"semantic": "nope://"}])
+@pytest.mark.parametrize("place", ["mysql://x", "://", {"semantik": "memory://"}, {"semantic": "nope://"}])
 async def test_an_unknown_place(place: Any):
     with pytest.raises(BadSettings):
         await opened(place)

@@ -13,7 +13,7 @@ ORDER = (
     *("demo", "chat"),
     *("remember", "recall", "list", "history", "forget", "consolidate"),
     *("procedures", "tasks"),
-    *("stats", "lifecycle", "export", "import", "backup", "reembed"),
+    *("stats", "lifecycle", "export", "import", "backup", "migrate", "reembed"),
     *("setup", "config", "eval", "version"),
 )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from recollect.errors import StoreUnavailable
-from recollect.settings import Settings
+from recollect.settings import STORED, Settings
 
 if TYPE_CHECKING:
     # For the checker alone, here and in the commands: who asks for help does not wait for numpy.
@@ -60,10 +60,12 @@ class Caller:
 
     def existing(self) -> str | None:
         """The store, unless it is a file that is not there: only `remember`, `chat` and `import` make one."""
-        place = self.store if self.store is not None else Settings.load().store
-        path = Path(place.removeprefix("sqlite:///")).expanduser()
-        if "://" not in place.removeprefix("sqlite:///") and place.strip() and not path.exists():
-            raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")
+        options = Settings.load()
+        places = [self.store] if self.store is not None else [options.store_of(tier) for tier in STORED]
+        for place in dict.fromkeys(places):
+            path = Path(place.removeprefix("sqlite:///")).expanduser()
+            if "://" not in place.removeprefix("sqlite:///") and place.strip() and not path.exists():
+                raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")
         return self.store
 
 
@@ -79,11 +81,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     common = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=options[one.name])
         for one in fields(Caller)
+        if one.name not in hints  # a command may mean something of its own by a name
     ]
 
     @wraps(function)
     def called(**given: Any) -> None:
-        caller = Caller(**{one.name: given.pop(one.name) for one in fields(Caller)})
+        caller = Caller(**{one.name: given.pop(one.name) for one in fields(Caller) if one.name not in hints})
         function(**given, caller=caller)
 
     # Where a line ends in the source is of no interest in a terminal.

@@ -25,7 +25,7 @@ class Entries:
     def apply(self, write: LogWrite, now: datetime, undo: Undo) -> None:
         match write:
             case Append():
-                self._append(write.space, write.entry, now, undo)
+                self._append(write, now, undo)
                 if write.cap is not None:
                     self._trim(write.space, write.cap, now, undo)
             case Clear():
@@ -57,6 +57,12 @@ class Entries:
     def read(self, space: Space, after: int, limit: int, now: datetime | None) -> list[Entry]:
         return [entry for entry in self._of(space) if entry.seq > after and _live(entry, now)][:limit]
 
+    def tenants(self) -> set[str]:
+        return {space.tenant for space, held in self._spaces.items() if held}
+
+    def counted(self, tenant: str) -> dict[Space, int]:
+        return {space: last for space, last in self._last.items() if space.tenant == tenant}
+
     def owners(self, tenant: str) -> list[Space]:
         held = {replace(space, session="") for space in self._spaces if space.tenant == tenant and self._of(space)}
         return sorted(held, key=lambda space: (space.tier, space.user, space.agent))
@@ -67,14 +73,15 @@ class Entries:
         held = [(entries[-1].at, space.session, space) for space, entries in live.items() if entries]
         return [space for _, _, space in sorted(held, key=lambda one: one[:2])]
 
-    def _append(self, space: Space, entry: Entry, now: datetime, undo: Undo) -> None:
+    def _append(self, write: Append, now: datetime, undo: Undo) -> None:
+        space, entry = write.space, write.entry
         seq = self._ids.get((space, entry.id))
         if seq is not None:
             held = self._spaces[space][seq]
             if _live(held, now):
                 return
             self._drop(space, held, undo)
-        seq = self._last.get(space, 0) + 1
+        seq = max(self._last.get(space, 0) + 1, write.seq)
         undo.set(self._last, space, seq)
         undo.set(self._ids, (space, entry.id), seq)
         undo.set(self._spaces.setdefault(space, {}), seq, _as_stored(entry, seq))

@@ -58,6 +58,21 @@ class Items:
         held = self._of(space)
         return [held[id].item for id in dict.fromkeys(ids) if id in held]
 
+    def whole(self, space: Space, ids: Sequence[str]) -> list[Put]:
+        held, model = self._of(space), self.model()
+        return [
+            Put(
+                item=kept.item,
+                terms=kept.terms,
+                vectors=None if kept.vectors is None else kept.vectors.astype(np.float32),
+                model=None if kept.vectors is None else model,
+            )
+            for kept in (held[id] for id in dict.fromkeys(ids) if id in held)
+        ]
+
+    def tenants(self) -> set[str]:
+        return {space.tenant for space, held in self._spaces.items() if held}
+
     def find(self, where: Where, limit: int, after: MemoryItem | None) -> list[MemoryItem]:
         found = sorted((kept.item for kept in self._meant(where)), key=_age, reverse=True)
         if after is not None:

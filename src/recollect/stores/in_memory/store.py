@@ -30,6 +30,7 @@ from recollect.stores.ops import (
     Journal,
     Model,
     Put,
+    Restore,
     Save,
     SetStatus,
     TaskStatus,
@@ -64,7 +65,7 @@ class InMemoryStore:
                         self._items.apply(write, undo)
                     case Append() | Clear() | Drop():
                         self._entries.apply(write, now, undo)
-                    case Save() | Journal() | SetStatus() | DropTask():
+                    case Save() | Journal() | SetStatus() | DropTask() | Restore():
                         self._tasks.apply(write, now, undo)
 
     async def close(self) -> None:
@@ -77,10 +78,16 @@ class InMemoryStore:
     async def backup(self, path: str) -> None:
         raise Unsupported(f"this store lives in memory alone and cannot be copied to {path}; open a file to keep it")
 
+    async def tenants(self) -> list[str]:
+        return sorted({*self._items.tenants(), *self._entries.tenants(), *self._tasks.tenants()})
+
     # Records
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         return self._items.get(space, ids)
+
+    async def whole(self, space: Space, *ids: str) -> list[Put]:
+        return self._items.whole(space, ids)
 
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
         return self._items.find(where, count_of(limit), after)
@@ -149,6 +156,9 @@ class InMemoryStore:
 
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         return self._entries.logs(owner, None if hidden else self._now())
+
+    async def counted(self, tenant: str) -> dict[Space, int]:
+        return self._entries.counted(tenant)
 
     async def owners(self, tenant: str) -> list[Space]:
         return self._entries.owners(tenant)

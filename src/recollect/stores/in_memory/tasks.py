@@ -8,7 +8,7 @@ from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Lease, Step, Task
 from recollect.stores.in_memory.undo import Undo
 from recollect.stores.leases import Claim
-from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskStatus, TaskWrite
+from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskStatus, TaskWrite
 from recollect.values import Space
 
 Name = tuple[Space, str]
@@ -37,6 +37,8 @@ class TaskTable:
             case Journal():
                 undo.set(self._tasks, name, leases.noted(held, write, now))
                 self._note(name, write, now, undo)
+            case Restore():
+                self._restore(name, leases.restored(held, write), write, undo)
             case SetStatus():
                 undo.set(self._tasks, name, leases.noted(held, write, now))
 
@@ -95,6 +97,15 @@ class TaskTable:
 
     def steps(self, name: Name, now: datetime | None) -> list[Step]:
         return [] if self.task(name, now) is None else list(self._steps.get(name, ()))
+
+    def tenants(self) -> set[str]:
+        return {space.tenant for space, _ in self._tasks}
+
+    def _restore(self, name: Name, task: Task, restore: Restore, undo: Undo) -> None:
+        undo.set(self._tasks, name, task)
+        undo.set(self._versions, name, tuple(sorted(restore.checkpoints, key=lambda one: one.version)))
+        undo.set(self._steps, name, restore.steps)
+        undo.set(self._fences, name[0], max(self._fences.get(name[0], 0), restore.highest_fence))
 
     def _save(self, name: Name, task: Task, save: Save, undo: Undo) -> None:
         new = Checkpoint(task.version, task.fence, save.schema, save.state, task.updated_at, intact=True)

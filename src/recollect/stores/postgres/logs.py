@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
@@ -61,7 +62,7 @@ _APPEND = """
     ),
     numbered{n} as (
         update recollect.spaces
-        set next_seq = next_seq + 1
+        set next_seq = greatest(next_seq + 1, %(least{n})s)
         where tenant = %(tenant{n})s and id = %(space{n})s and not exists (select 1 from held{n} where live)
         returning next_seq
     ),
@@ -155,6 +156,8 @@ class Pages:
         self._taken = set(there.entries)
         self._now = now
         self._runs: dict[Space, list[Append]] = {}
+        self._last = {space: numbered.next_seq for space, numbered in there.spaces.items()}
+        """The last place that each log has given, as far as it can be told before anything is written."""
 
     def apply(self, write: LogWrite) -> None:
         match write:
@@ -178,7 +181,8 @@ class Pages:
         if name in self._taken or (run and run[-1].cap != append.cap):
             self._end(append.space)
         if name in self._taken:
-            self._add(append.space, _APPEND, _values(append.entry) | {"now": to_micros(self._now)})
+            more = {"now": to_micros(self._now), "least": append.seq}
+            self._add(append.space, _APPEND, _values(append.entry) | more)
             self._trim(append.space, append.cap)
         else:
             self._taken.add(name)
@@ -189,8 +193,13 @@ class Pages:
         if not run:
             return
         entries, cap = [append.entry for append in run], run[-1].cap
-        rows = [{"number": number, **_values(entry)} for number, entry in enumerate(entries, 1)]
-        values: Values = {"count": len(rows), "rows": dumped_rows(rows)}
+        last = self._last[space]
+        places = list(
+            accumulate((append.seq for append in run), lambda before, least: max(before + 1, least), initial=last)
+        )
+        self._last[space] = places[-1]
+        rows = [{"number": place - last, **_values(entry)} for place, entry in zip(places[1:], entries, strict=True)]
+        values: Values = {"count": places[-1] - last, "rows": dumped_rows(rows)}
         live = sum(entry.expires_at is None or entry.expires_at > self._now for entry in entries)
         if cap is None or live >= cap:
             self._add(space, _EXTEND, values)

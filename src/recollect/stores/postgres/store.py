@@ -15,8 +15,8 @@ from recollect.stores.admission import admitted, check_claim, check_ttl, count_o
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.leases import Claim
-from recollect.stores.ops import Entry, Model, TaskStatus, Touch, Write
-from recollect.stores.postgres import index, items, journal, logs, models, search, tasks
+from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write
+from recollect.stores.postgres import index, items, journal, logs, models, moving, search, tasks
 from recollect.stores.postgres.batch import apply
 from recollect.stores.postgres.gather import gather
 from recollect.stores.postgres.integrity import faults
@@ -78,12 +78,21 @@ class PostgresStore:
             f"a server's copy is made by its own tools; for one at {path}: pg_dump --format=custom --file={path} URL"
         )
 
+    async def tenants(self) -> list[str]:
+        async with self._server.reading(None) as work:
+            return await moving.tenants(work)
+
     # Records
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         await self._touched()
         async with self._server.reading(space.tenant) as work:
             return await items.get(work, space, ids)
+
+    async def whole(self, space: Space, *ids: str) -> list[Put]:
+        await self._touched()
+        async with self._server.reading(space.tenant) as work:
+            return await moving.whole(work, space, ids)
 
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
         await self._touched()
@@ -220,6 +229,10 @@ class PostgresStore:
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         async with self._server.reading(owner.tenant) as work:
             return await logs.logs(work, owner, hidden=hidden)
+
+    async def counted(self, tenant: str) -> dict[Space, int]:
+        async with self._server.reading(tenant) as work:
+            return await moving.counted(work, tenant)
 
     async def owners(self, tenant: str) -> list[Space]:
         async with self._server.reading(tenant) as work:

@@ -12,7 +12,8 @@ from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Lease, Task
 from recollect.stores.leases import Claim
-from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskWrite
+from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskWrite
+from recollect.stores.postgres.moving import restored
 from recollect.stores.postgres.plan import Plan
 from recollect.stores.postgres.rows import TASK, micros, moment
 from recollect.stores.postgres.server import Values, Work
@@ -138,6 +139,10 @@ class Desk:
             case Journal():
                 self.held = leases.noted(self.held, write, now)
                 self._add(plan, _NOTE, _note(write, now), "steps")
+            case Restore():
+                self.held = leases.restored(self.held, write)
+                for part, values, touched in restored(write):
+                    self._add(plan, part, values, touched)
             case SetStatus():
                 self.held = leases.noted(self.held, write, now)
 

@@ -8,7 +8,19 @@ from datetime import datetime
 
 from recollect.stores import leases
 from recollect.stores.base import Task
-from recollect.stores.ops import Append, Clear, Drop, DropTask, Journal, LogWrite, Save, SetStatus, TaskWrite, Write
+from recollect.stores.ops import (
+    Append,
+    Clear,
+    Drop,
+    DropTask,
+    Journal,
+    LogWrite,
+    Restore,
+    Save,
+    SetStatus,
+    TaskWrite,
+    Write,
+)
 from recollect.stores.redis import values
 from recollect.stores.redis.keys import TaskName, prefix_of, raw, task_of, within
 from recollect.values import Space
@@ -81,7 +93,8 @@ def _log(decision: Decision, write: LogWrite) -> None:
         case Append():
             cap = b"" if write.cap is None else b"%d" % write.cap
             entry = write.entry
-            decision.order(b"append", write.space, raw(entry.id), values.header(entry), values.entry_value(entry), cap)
+            told = (raw(entry.id), values.header(entry), values.entry_value(entry), cap, b"%d" % write.seq)
+            decision.order(b"append", write.space, *told)
         case Clear():
             decision.order(b"clear", write.space)
         case Drop():
@@ -104,3 +117,17 @@ def _task(decision: Decision, write: TaskWrite, held: Task | None, now: datetime
             return task
         case SetStatus():
             return leases.noted(held, write, now)
+        case Restore():
+            task = leases.restored(held, write)
+            _restore(decision, write)
+            return task
+
+
+def _restore(decision: Decision, write: Restore) -> None:
+    space, task = write.space, raw(write.task)
+    every = b"%d" % (write.known.version + 1)
+    for one in write.checkpoints:
+        decision.order(b"state", space, task, b"%d" % one.version, values.checkpoint_value(one), every)
+    for step in write.steps:
+        decision.order(b"note", space, task, raw(step.key), values.step_value(step))
+    decision.order(b"fenced", space, b"%d" % write.highest_fence)

@@ -137,7 +137,7 @@ local answer = ''
 local writes = {}
 
 function writes.append(prefix, space)
-    local id, header, value, cap = take(), take(), take(), take()
+    local id, header, value, cap, least = take(), take(), take(), take(), tonumber(take())
     local order, data = prefix .. 'order:' .. space, prefix .. 'data:' .. space
     local held = redis.call('HGET', data, id)
     local place = held and string.sub(held, 1, 20)
@@ -148,6 +148,10 @@ function writes.append(prefix, space)
         end
         local left = redis.call('PTTL', order)
         local seq = redis.call('HINCRBY', prefix .. 'owner', 'seq:' .. space, 1)
+        if seq < least then
+            redis.call('HSET', prefix .. 'owner', 'seq:' .. space, string.format('%.0f', least))
+            seq = least
+        end
         redis.call('ZADD', order, seq, header)
         redis.call('HSET', data, id, string.format('%020.0f', seq) .. value)
         redis.call('SADD', prefix .. 'logs', space)
@@ -185,6 +189,14 @@ function writes.claim(prefix, space)
     local task, row, old, new = take(), take(), take(), take()
     answer = string.format('%.0f', redis.call('HINCRBY', prefix .. 'owner', 'fence:' .. space, 1))
     put_row(prefix, space, task, row .. answer .. ']', old, new)
+end
+
+-- Of a task that comes from another store: what is given later is higher.
+function writes.fenced(prefix, space)
+    local fence = tonumber(take())
+    if fence > tonumber(redis.call('HGET', prefix .. 'owner', 'fence:' .. space) or '0') then
+        redis.call('HSET', prefix .. 'owner', 'fence:' .. space, string.format('%.0f', fence))
+    end
 end
 
 function writes.state(prefix, space)

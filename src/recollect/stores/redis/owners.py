@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import cast
 
 from recollect.stores.redis import keys
 from recollect.stores.redis.server import Server
@@ -31,6 +32,32 @@ class Owners:
             for user, agent, tier, session in await self._spaces(tenant, b"spaces", b"tasks:")
         ]
         return sorted(held, key=str)
+
+    async def tenants(self) -> list[str]:
+        """By looking at every key there is: the lists of owners name their tenants by a hash."""
+        found: set[str] = set()
+        for index in await self._server.names(keys.ROOT + b"{*}:owners"):
+            for prefix in await self._server.command("SMEMBERS", index):
+                names = await self._server.command("HGET", prefix + b"owner", "names")
+                if names:
+                    found.add(json.loads(names)[0])
+        return [one for one in sorted(found) if await self.of_logs(one) or await self.of_tasks(one)]
+
+    async def counted(self, tenant: str) -> dict[Space, int]:
+        """Where each owner's logs stand; the counters stay when a log is empty."""
+        found: dict[Space, int] = {}
+        for prefix in await self._server.command("SMEMBERS", keys.index_of(tenant)):
+            told = await self._server.command("HGETALL", prefix + b"owner")
+            held = dict(told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True))
+            if b"names" not in held:
+                continue
+            _, user, agent = json.loads(held[b"names"])
+            for name, last in held.items():
+                kind, _, within = name.decode("utf-8", "surrogatepass").partition(":")
+                if kind == "seq":
+                    tier, _, session = within.partition("/")
+                    found[Space(tenant, cast(Tier, tier), user, agent, session)] = int(last)
+        return found
 
     async def _spaces(self, tenant: str, kind: bytes, held_in: bytes) -> list[tuple[str, str, Tier, str]]:
         """The user, agent, tier and session of every space that a tenant's owners list."""

@@ -99,6 +99,9 @@ class RedisStore:
             "BGREWRITEAOF or BGSAVE there and copy its directory, or export the memory"
         )
 
+    async def tenants(self) -> list[str]:
+        return await self._owners.tenants()
+
     # Log
 
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
@@ -115,6 +118,9 @@ class RedisStore:
 
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         return await self._logs.listed(owner, self._seen_from(hidden))
+
+    async def counted(self, tenant: str) -> dict[Space, int]:
+        return await self._owners.counted(tenant)
 
     async def owners(self, tenant: str) -> list[Space]:
         return await self._owners.of_logs(tenant)

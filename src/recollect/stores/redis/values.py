@@ -112,11 +112,15 @@ def end_of(task: Task | None) -> bytes:
 
 
 def state_value(task: Task, save: Save) -> bytes:
+    new = Checkpoint(task.version, task.fence, save.schema, save.state, task.updated_at, intact=True)
+    return checkpoint_value(new, save.sha256)
+
+
+def checkpoint_value(one: Checkpoint, sha256: str | None = None) -> bytes:
     """A version of a state, after its checksum and a line about it."""
-    state = save.state.encode()
-    checksum = save.sha256 or hashlib.sha256(state).hexdigest()
-    about = _dumped([task.fence, save.schema, to_micros(task.updated_at)])
-    return b"%s%s\n%s" % (checksum.encode(), about, state)
+    state = one.state.encode()
+    checksum = sha256 or hashlib.sha256(state).hexdigest()
+    return b"%s%s\n%s" % (checksum.encode(), _dumped([one.fence, one.schema, to_micros(one.at)]), state)
 
 
 def checkpoint_of(version: bytes, value: bytes) -> Checkpoint:
@@ -131,16 +135,24 @@ def checkpoint_of(version: bytes, value: bytes) -> Checkpoint:
 
 
 def note_value(note: Journal, now: datetime) -> bytes:
+    return _noted(note, now)
+
+
+def step_value(step: Step) -> bytes:
+    return _noted(step, step.at)
+
+
+def _noted(one: Journal | Step, at: datetime) -> bytes:
     return _dumped(
         [
-            note.status,
-            note.attempts,
-            note.fence,
-            note.idempotency_key,
-            note.input_sha,
-            note.result,
-            note.error,
-            to_micros(now),
+            one.status,
+            one.attempts,
+            one.fence,
+            one.idempotency_key,
+            one.input_sha,
+            one.result,
+            one.error,
+            to_micros(at),
         ]
     )
 

@@ -110,7 +110,7 @@ _OWNERS = """
 def apply(connection: apsw.Connection, space: int, write: LogWrite, now: datetime) -> None:
     match write:
         case Append():
-            _append(connection, space, write.entry, to_micros(now))
+            _append(connection, space, write, to_micros(now))
             if write.cap is not None:
                 connection.execute(_TRIM, (*places_of(space), to_micros(now), write.cap))
         case Clear():
@@ -193,7 +193,8 @@ def _moment(now: datetime | None) -> int:
     return _NEVER if now is None else to_micros(now)
 
 
-def _append(connection: apsw.Connection, space: int, entry: Entry, now: int) -> None:
+def _append(connection: apsw.Connection, space: int, write: Append, now: int) -> None:
+    entry = write.entry
     held = connection.execute(
         "select place, expires_at from entries where space = ? and id = ?", (space, entry.id)
     ).fetchone()
@@ -203,7 +204,9 @@ def _append(connection: apsw.Connection, space: int, entry: Entry, now: int) -> 
             return
         # Nobody can see it any more, so its id is free again.
         connection.execute("delete from entries where place = ?", (place,))
-    seq = connection.execute("update spaces set next_seq = next_seq + 1 where id = ? returning next_seq", (space,)).get
+    seq = connection.execute(
+        "update spaces set next_seq = max(next_seq + 1, ?) where id = ? returning next_seq", (write.seq, space)
+    ).get
     if seq >> SEQ_BITS:
         raise BadInput(f"one log holds at most {1 << SEQ_BITS:,} entries over its life; start another session")
     connection.execute(

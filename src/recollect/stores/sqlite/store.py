@@ -20,8 +20,8 @@ from recollect.stores.admission import admitted, check_claim, check_ttl, count_o
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.leases import Claim
-from recollect.stores.ops import Entry, Model, TaskStatus, Touch, Write, is_durable, only_removes
-from recollect.stores.sqlite import generations, logs, tasks
+from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write, is_durable, only_removes
+from recollect.stores.sqlite import generations, logs, moving, tasks
 from recollect.stores.sqlite.backup import copy
 from recollect.stores.sqlite.batch import apply, count
 from recollect.stores.sqlite.connection import open_connection
@@ -100,11 +100,18 @@ class SqliteStore:
     async def backup(self, path: str) -> None:
         await self._readers.ask(lambda connection: copy(connection, Path(os.path.abspath(path))))
 
+    async def tenants(self) -> list[str]:
+        return await self._readers.ask(moving.tenants)
+
     # Records
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         await self._touched()
         return await self._readers.ask(lambda connection: self._search.get(connection, space, ids))
+
+    async def whole(self, space: Space, *ids: str) -> list[Put]:
+        await self._touched()
+        return await self._readers.ask(lambda connection: moving.whole(connection, self._search, space, ids))
 
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
         await self._touched()
@@ -207,6 +214,9 @@ class SqliteStore:
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: logs.logs(connection, owner, now))
+
+    async def counted(self, tenant: str) -> dict[Space, int]:
+        return await self._readers.ask(lambda connection: moving.counted(connection, tenant))
 
     async def owners(self, tenant: str) -> list[Space]:
         return await self._readers.ask(lambda connection: logs.owners(connection, tenant))

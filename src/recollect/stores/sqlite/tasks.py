@@ -13,7 +13,7 @@ from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Lease, Step, Task
 from recollect.stores.leases import Claim
-from recollect.stores.ops import DropTask, Journal, Save, SetStatus, TaskStatus, TaskWrite
+from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskStatus, TaskWrite
 from recollect.stores.sqlite import states
 from recollect.stores.sqlite.records import RecordWriter
 from recollect.stores.sqlite.rows import micros, moment, space_id
@@ -150,6 +150,9 @@ def apply(connection: apsw.Connection, space: int, writes: Sequence[TaskWrite], 
             case Journal():
                 held = leases.noted(held, write, now)
                 keep_note(connection, space, write, to_micros(now))
+            case Restore():
+                held = leases.restored(held, write)
+                _restore(connection, space, write)
             case SetStatus():
                 held = leases.noted(held, write, now)
     if held is not None:
@@ -316,6 +319,27 @@ def keep_note(connection: apsw.Connection, space: int, note: Journal, at: int) -
             at,
         ),
     )
+
+
+def _restore(connection: apsw.Connection, space: int, restore: Restore) -> None:
+    for one in sorted(restore.checkpoints, key=lambda one: one.version):
+        values = (one.schema, states.kept(one.state), states.digest(one.state), to_micros(one.at))
+        connection.execute(_CHECKPOINT, (space, restore.task, one.version, one.fence, *values))
+    for step in restore.steps:
+        note = Journal(
+            space=restore.space,
+            task=restore.task,
+            step=step.key,
+            status=step.status,
+            fence=step.fence,
+            attempts=step.attempts,
+            idempotency_key=step.idempotency_key,
+            input_sha=step.input_sha,
+            result=step.result,
+            error=step.error,
+        )
+        keep_note(connection, space, note, to_micros(step.at))
+    connection.execute("update spaces set next_seq = max(next_seq, ?) where id = ?", (restore.highest_fence, space))
 
 
 def _drop(connection: apsw.Connection, space: int, id: str) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recollect.runtime.failpoints import reach
 from recollect.stores.base import Store
 from recollect.stores.ops import Write
 
+Share = tuple[Store, Sequence[Write]]
+"""What one store gets of something that may concern several."""
 
-async def write_in_order(*shares: tuple[Store, Sequence[Write]]) -> None:
+
+async def write_in_order(*shares: Share) -> None:
     """Neighbours that live in one store are one transaction; with everything in one store all of it is.
 
     Otherwise a crash leaves the first shares without the later ones. So whoever calls this names the source of a
@@ -20,5 +24,7 @@ async def write_in_order(*shares: tuple[Store, Sequence[Write]]) -> None:
             batches[-1][1].extend(writes)
         elif writes:
             batches.append((store, list(writes)))
-    for store, together in batches:
+    for place, (store, together) in enumerate(batches):
+        if place:
+            reach("stores.between")
         await store.write(*together)

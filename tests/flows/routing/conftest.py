@@ -1,0 +1,36 @@
+"""Servers that tiers are routed to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.servers.postgres import Server
+from tests.servers.redis import RedisServer
+
+_numbers = count()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of its own: it may be stopped."""
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def database(postgres: Server) -> Iterator[Callable[[], str]]:
+    """Makes databases that are empty, and drops them afterwards."""
+    made: list[str] = []
+
+    def another() -> str:
+        made.append(f"routing_{next(_numbers)}")
+        return postgres.create(made[-1])
+
+    yield another
+    for name in made:
+        postgres.drop(name)

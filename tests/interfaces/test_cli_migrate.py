@@ -1,0 +1,68 @@
+"""`recollect migrate`: a table for people, JSON for programs, and a clear word where it cannot be done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.sync import AgentMemory
+from tests.embedders import HashEmbedder
+from tests.interfaces.running import FAILED, OK, USAGE, Call, caller
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with AgentMemory.open(tmp_path / "a.db", tenant="acme", user="ada", session="s", embedder=HashEmbedder()) as memory:
+        memory.remember("Ada prefers metric units.")
+        memory.record_turn("hello", "there")
+        memory.checkpoints.checkpoint("job", {"n": 1})
+    return tmp_path
+
+
+def test_a_table_for_people(store: Path, call: Call):
+    done = call(store, "migrate", "--from", "a.db", "--to", "b.db")
+    assert done.code == OK
+    assert "the same, by count and sha256" in done.out
+    assert "6 from" in done.out
+    assert "6 of them copied" in done.out
+    again = call(store, "migrate", "--from", "a.db", "--to", "b.db")
+    assert "0 of them copied" in again.out
+
+
+def test_json_for_programs_and_the_store_in_use_as_the_source(store: Path, call: Call):
+    done = call(store, "migrate", "--to", "b.db", "--dry-run", "--json", RECOLLECT_STORE="a.db")
+    assert (done.code, done.json["held"], done.json["copied"], done.json["dry_run"]) == (OK, 6, 0, True)
+    assert not (store / "b.db").exists()
+    done = call(store, "migrate", "--to", "b.db", "--json", RECOLLECT_STORE="a.db")
+    assert (done.json["held"], done.json["copied"], done.json["model"]) == (6, 6, "hash")
+
+
+def test_one_tier_and_one_tenant(store: Path, call: Call):
+    done = call(store, "migrate", "--from", "a.db", "--to", "episodic=e.db", "--to", "conversation=e.db", "--json")
+    assert {one["space"]["tier"] for one in done.json["moved"]} == {"episodic", "conversation"}
+    done = call(store, "migrate", "--from", "a.db", "--to", "none.db", "--tenant", "globex", "--json")
+    assert (done.code, done.json["moved"]) == (OK, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--from", "a.db"], USAGE, "--to"),
+        (["--from", "none.db", "--to", "b.db"], FAILED, "no store at"),
+        (["--from", "a.db", "--to", "./a.db"], USAGE, "another target"),
+        (["--from", "a.db", "--to", "episodik=b.db"], USAGE, "no stored tier"),
+        (["--from", "a.db", "--to", "b.db", "--to", "c.db"], USAGE, "given twice"),
+        (["--from", "a.db", "--to", "mysql://x"], FAILED, "no store that is known"),
+    ],
+)
+def test_what_cannot_be_done_is_said(store: Path, call: Call, arguments: list[str], code: int, said: str):
+    done = call(store, "migrate", *arguments)
+    assert done.code == code
+    assert said in done.err
+    assert sorted(path.name for path in store.glob("*=*")) == []
