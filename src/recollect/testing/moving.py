@@ -78,6 +78,13 @@ class MovingLogs:
         await store.write(replace(append("late"), seq=2))
         assert [(one.id, one.seq) for one in await store.read(LOG, after=9)] == [("next", 10), ("late", 11)]
 
+    async def test_places_grow_past_every_small_kind_of_number(self, store: Log) -> None:
+        for seq in (1, 40_000, 5_000_000):
+            await store.write(replace(append(f"e{seq}"), seq=seq))
+            await store.write(replace(append("passing"), seq=seq + 1))
+            await store.write(Drop(LOG, (seq + 1,)))
+        assert [one.seq for one in await store.read(LOG)] == [1, 40_000, 5_000_000]
+
     async def test_how_far_a_log_has_counted_is_known_when_it_is_empty(self, store: Log) -> None:
         other = replace(ADA, session="s/1").space("episodic")
         assert await store.counted("acme") == {}

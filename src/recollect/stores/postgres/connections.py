@@ -20,7 +20,7 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format, TransactionStatus
-from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from recollect.errors import StoreClosed, StoreUnavailable
 from recollect.stores.postgres.faults import CLOSED, not_opened
@@ -127,7 +127,9 @@ class Connections:
 async def _made_ready(connection: AsyncConnection[Any]) -> None:
     await register_vector_async(connection)
     connection.adapters.register_loader("halfvec", _AsSent)
-    # One kind of whole number: of each mixture of them the server would have to remember another statement.
+    # One kind of whole number: of each mixture of them the server would have to remember another statement. In both
+    # forms, because the driver sends lists as text, by the kind that fitted the first list it was given.
+    connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     # A statement that the server remembers is not planned again. Behind a pooler it would be remembered by somebody
     # else: there the process that works is not the one that greeted us.
