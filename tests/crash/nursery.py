@@ -16,6 +16,8 @@ from contextlib import suppress
 # What every child needs, but for the runtime: its fail points are read from the environment when it is loaded.
 import recollect.inference.connect
 import recollect.recall.recall
+import recollect.stores.postgres
+import recollect.stores.redis
 import recollect.tiers.episodic  # noqa: F401
 import tests.crash.history
 import tests.embedders  # noqa: F401

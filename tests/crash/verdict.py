@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from recollect.stores.base import Step
-from recollect.stores.sqlite import SqliteStore
 from tests.crash.agents import EPISODES, SPACE, name_of, remembers
+from tests.crash.places import LogAndTasks
 
 _ALL = 10**6
 
@@ -71,7 +71,7 @@ class Story(NamedTuple):
         return found
 
 
-async def stories(store: SqliteStore) -> list[Story]:
+async def stories(store: LogAndTasks) -> list[Story]:
     """Every task that a store has."""
     remembered = Counter(entry.content for entry in await store.read(EPISODES, limit=_ALL))
     return [
@@ -86,11 +86,11 @@ async def stories(store: SqliteStore) -> list[Story]:
     ]
 
 
-async def completed(store: SqliteStore, task: str) -> list[str]:
+async def completed(store: LogAndTasks, task: str) -> list[str]:
     return list((await _state(store, task) or {}).get("completed", []))
 
 
-async def _state(store: SqliteStore, task: str) -> dict[str, Any] | None:
+async def _state(store: LogAndTasks, task: str) -> dict[str, Any] | None:
     newest = await store.checkpoint(SPACE, task)
     if newest is None:
         return {}
