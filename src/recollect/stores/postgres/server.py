@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 from recollect.clock import Clock, from_micros
 from recollect.errors import StoreUnavailable, Unsupported
+from recollect.stores.calls import calls_off
 from recollect.stores.postgres.connections import Connections
 from recollect.stores.postgres.faults import translated
 from recollect.stores.postgres.migrations import migrate
@@ -152,9 +153,12 @@ class Server:
 
         One that died while it lay idle is found out here, before anything was done, so another can be tried.
         """
+        before = calls_off()
         try:
             return await self._tried(start)
         except psycopg.OperationalError:
+            if calls_off() > before:
+                raise
             await self._connections.forget()
             return await self._tried(start)
 

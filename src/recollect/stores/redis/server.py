@@ -18,6 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from recollect.errors import BadSettings, StoreClosed, StoreUnavailable
+from recollect.stores.calls import calls_off
 from recollect.stores.redis.failures import PASSING, REFUSED, said, shown
 from recollect.stores.redis.promise import check_promise, check_version
 
@@ -119,12 +120,12 @@ class Server:
         if self._closed:
             raise StoreClosed("this store was closed; open it again")
         started, pause = time.monotonic(), _FIRST_PAUSE
-        calls_off = _calls_off()
+        before = calls_off()
         while True:
             try:
                 async with asyncio.timeout(self._patience.altogether):
                     answer = await work()
-                if _calls_off() > calls_off:  # the client's pool swallows one now and then, and answers
+                if calls_off() > before:  # the client's pool swallows one now and then, and answers
                     raise asyncio.CancelledError
                 return answer
             except TimeoutError as error:
@@ -133,7 +134,7 @@ class Server:
                     "What was being written may have arrived: write it again with the same ids"
                 ) from error
             except exceptions.RedisError as error:
-                if _calls_off() > calls_off:
+                if calls_off() > before:
                     raise asyncio.CancelledError from error
                 passing = isinstance(error, PASSING) and not isinstance(error, REFUSED)
                 if not passing or time.monotonic() - started + pause > self._patience.altogether:
@@ -153,12 +154,6 @@ def _without_grace(url: str) -> tuple[str, bytes]:
     if not days.isdecimal() or not 1 <= int(days) <= _MOST_DAYS:
         raise BadSettings(f"{_GRACE} is a number of days, from 1 to {_MOST_DAYS:,}, not {days!r}")
     return f"{place}?{rest}" if rest else place, b"%d" % (int(days) * 86_400_000)
-
-
-def _calls_off() -> int:
-    """How often somebody has asked for what runs here to be given up."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 @cache
