@@ -12,7 +12,7 @@ from typing import Any
 
 from recollect import AgentMemory, ResumableAgent, step
 from recollect.clock import Clock, system_clock
-from recollect.errors import FencedOut, LeaseHeld
+from recollect.errors import FencedOut, LeaseHeld, StoreUnavailable
 from recollect.runtime import Event, StepContext
 from recollect.stores.base import Lease
 from recollect.stores.sqlite import SqliteStore
@@ -92,9 +92,10 @@ class Worker:
             note(self._notes, event.kind, event.task, event.step or "-")
 
 
-async def compete(place: str, notes: int, seed: str, tasks: int, many: int) -> None:
-    """All tasks, in an order of its own, among others who do the same."""
+async def compete(place: str, notes: int, seed: str, tasks: int, many: int, *, outages: bool = False) -> None:
+    """All tasks, in an order of its own, among others who do the same; where there are outages, through them."""
     chance = random.Random(seed)
+    passing = (LeaseHeld, FencedOut, StoreUnavailable) if outages else (LeaseHeld, FencedOut)
     async with opened(place) as memory:
         worker = Worker(memory, notes)
         steps = steps_of(many, worker.effect)
@@ -103,7 +104,7 @@ async def compete(place: str, notes: int, seed: str, tasks: int, many: int) -> N
             task = chance.choice(left)
             try:
                 await worker.agent.run(task, steps)
-            except (LeaseHeld, FencedOut):
+            except passing:
                 await asyncio.sleep(0.005)
             else:
                 left.remove(task)
@@ -131,8 +132,8 @@ def main(arguments: list[str]) -> None:
     # That leases are lost and outcomes unknown is what these runs are for; an error would still be printed.
     logging.disable(logging.WARNING)
     match arguments:
-        case ["compete", place, notes, seed, tasks, many]:
-            asyncio.run(compete(place, int(notes), seed, int(tasks), int(many)))
+        case ["compete" | "endure" as how, place, notes, seed, tasks, many]:
+            asyncio.run(compete(place, int(notes), seed, int(tasks), int(many), outages=how == "endure"))
         case ["run" | "troubled" as how, path, notes, tasks, many]:
             asyncio.run(run(Path(path), int(notes), int(tasks), int(many), troubled=how == "troubled"))
 

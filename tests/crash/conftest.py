@@ -8,8 +8,8 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -18,6 +18,7 @@ from tests.crash.places import Ground, on_postgres, on_redis, on_sqlite
 from tests.crash.table import KEY, Row, Table, lines
 from tests.servers.redis import RedisServer
 
+_NUMBERS = count()
 SEED = int(os.environ.get("CRASH_SEED", "8"))
 
 
@@ -72,7 +73,7 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
         case "redis":
             return on_redis(tmp_path, request.getfixturevalue("redis_server"))
         case "postgres":
-            return on_postgres(request.getfixturevalue("postgres"), f"crash_{uuid4().hex}")
+            return on_postgres(request.getfixturevalue("postgres"), f"crash{next(_NUMBERS)}")
         case _:
             return on_sqlite(tmp_path)
 

@@ -61,8 +61,12 @@ class Nursery:
 
     def end(self) -> None:
         """Nobody may have complained."""
-        _, complaints = self._mother.communicate()
+        complaints = self.complaints()
         assert not complaints, complaints
+
+    def complaints(self) -> str:
+        """What children that failed had to say, when the last of them has ended."""
+        return self._mother.communicate()[1]
 
 
 def raise_children() -> None:

@@ -47,7 +47,9 @@ def on_redis(directory: Path, server: RedisServer) -> Ground:
     def new(number: int) -> str:
         with server.client() as client:
             client.flushall()
-        return json.dumps({"default": str(directory / f"facts{number}.db"), **dict.fromkeys(LOGS_AND_TASKS, server.url)})
+        return json.dumps(
+            {"default": str(directory / f"facts{number}.db"), **dict.fromkeys(LOGS_AND_TASKS, server.url)}
+        )
 
     return Ground("Redis", new)
 

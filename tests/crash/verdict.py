@@ -71,6 +71,22 @@ class Story(NamedTuple):
         return found
 
 
+def forgotten(stories: Iterable[Story], told: Iterable[Sequence[str]]) -> list[str]:
+    """Effects that no intent in the store stands behind, and steps that were told to be done and are not."""
+    intents: set[tuple[str, str, str]] = set()
+    done: set[tuple[str, str]] = set()
+    for story in stories:
+        intents |= {(one.idempotency_key, story.task, one.key) for one in story.journal}
+        done |= {(story.task, name) for name in story.completed}
+    found = []
+    for kind, *words in told:
+        if kind == "effect" and tuple(words) not in intents:
+            found.append(f"{words[1]} {words[2]} took effect without an intent")
+        if kind == "finished" and (words[0], words[1]) not in done:
+            found.append(f"{words[0]} {words[1]} was told to be done, and is not")
+    return found
+
+
 async def stories(store: LogAndTasks) -> list[Story]:
     """Every task that a store has."""
     remembered = Counter(entry.content for entry in await store.read(EPISODES, limit=_ALL))

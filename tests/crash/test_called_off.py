@@ -1,0 +1,56 @@
+"""A call that is called off ends, also when its server dies in that moment: nobody waits for its end for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from recollect.errors import StoreUnavailable
+from recollect.stores.postgres import PostgresStore
+from recollect.stores.postgres.locks import task_lock
+from recollect.testing.samples import TASKS, save
+from tests.servers.postgres import Server
+
+
+@pytest.fixture
+def doomed() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+async def waiting(store: PostgresStore, *, again: asyncio.Event) -> asyncio.Task[None]:
+    """A write that waits for somebody who holds its task's lock."""
+    holding = asyncio.Event()
+
+    async def hold() -> None:
+        async with store._server.writing("acme", task_lock(TASKS, "t")):
+            holding.set()
+            await again.wait()
+
+    holder = asyncio.create_task(hold())
+    await holding.wait()
+    writer = asyncio.create_task(store.write(save("[1]")))
+    holder.add_done_callback(lambda done: done.cancelled() or done.exception())  # it dies with its server
+    while True:
+        async with store._server.reading("acme") as work:
+            [[blocked]] = await work.rows("select count(*) from pg_locks where not granted", {})
+        if blocked:
+            return writer
+
+
+async def test_a_call_is_off_though_the_server_dies_meanwhile(doomed: Server):
+    # Mutant: the driver's last word, an error of the line, in place of the end that was asked for.
+    store = await PostgresStore.open(await asyncio.to_thread(doomed.create, "off"), connections=4)
+    again = asyncio.Event()
+    writer = await waiting(store, again=again)
+    doomed.crash()  # the loop stands still meanwhile: the writer learns of both at once
+    writer.cancel()
+    await asyncio.wait([writer])
+    again.set()
+    assert writer.cancelled()
+    with pytest.raises(StoreUnavailable):
+        await store.write(save("[2]"))
+    await store.close()
