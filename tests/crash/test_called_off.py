@@ -1,4 +1,4 @@
-"""A call that is called off ends, also when its server dies in that moment: nobody waits for its end for ever."""
+"""Nobody waits for ever: not for a call that was called off, and not for one who is frozen in the middle of a write."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from recollect.errors import StoreUnavailable
-from recollect.stores.postgres import PostgresStore
+from recollect.errors import LeaseHeld, StoreUnavailable
+from recollect.stores.postgres import PostgresStore, server
 from recollect.stores.postgres.locks import task_lock
-from recollect.testing.samples import TASKS, save
+from recollect.testing.samples import MINUTE, TASKS, save
 from tests.servers.postgres import Server
 
 
 @pytest.fixture
 def doomed() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
+    started = Server()
+    yield started
+    started.close()
 
 
 async def waiting(store: PostgresStore, *, again: asyncio.Event) -> asyncio.Task[None]:
@@ -54,3 +54,27 @@ async def test_a_call_is_off_though_the_server_dies_meanwhile(doomed: Server):
     with pytest.raises(StoreUnavailable):
         await store.write(save("[2]"))
     await store.close()
+
+
+async def test_one_who_is_frozen_in_a_transaction_holds_up_the_others_for_a_while_only(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+):
+    # Mutant: no limit; the claim then waits for as long as the other is frozen.
+    monkeypatch.setattr(server, "_FROZEN_MS", 500)
+    url = await asyncio.to_thread(postgres.create, "frozen")
+    frozen, other = await PostgresStore.open(url), await PostgresStore.open(url)
+
+    async def freeze() -> None:
+        async with frozen._server.writing("acme", task_lock(TASKS, "t")) as work:
+            async with asyncio.timeout(20):
+                await other.claim(TASKS, "t", "w1", MINUTE)
+            await work.rows("select 1", {})
+
+    with pytest.raises(StoreUnavailable, match="idle-in-transaction"):
+        await freeze()
+    # Both are well afterwards.
+    await other.claim(TASKS, "t", "w1", MINUTE)
+    with pytest.raises(LeaseHeld):
+        await frozen.claim(TASKS, "t", "w2", MINUTE)
+    await frozen.close()
+    await other.close()
