@@ -30,9 +30,9 @@ def set_wrong(wrong: float, jump: float, seconds: float) -> None:
     right, began = clock.system_clock(), time.monotonic()
     half = began + seconds / 2
 
-    class Wrong(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:
+    class Wrong:
+        @staticmethod
+        def now(tz: tzinfo) -> datetime:
             off = wrong + (jump if time.monotonic() > half else 0)
             return right + timedelta(seconds=time.monotonic() - began + off)
 

@@ -76,7 +76,7 @@ class Owners:
                 return []
             _, user, agent = json.loads(names)
             parts = [name.decode("utf-8", "surrogatepass").partition("/") for name in spaces]
-            return [(user, agent, tier, session) for tier, _, session in parts]
+            return [(user, agent, cast("Tier", tier), session) for tier, _, session in parts]
 
         async with asyncio.TaskGroup() as group:
             asked = [group.create_task(of(prefix)) for prefix in owners]

@@ -59,7 +59,8 @@ class Server:
                 pool = BlockingConnectionPool.from_url(
                     url, max_connections=32, timeout=patience.altogether, retry=once, **waits
                 )
-                pool.make_connection()  # nobody is asked yet, and an option that does not exist is found out
+                # Nobody is asked yet, and an option that does not exist is found out.
+                pool.make_connection()  # type: ignore[no-untyped-call]
                 self._client = Redis.from_pool(pool)
         except (ValueError, TypeError, exceptions.RedisError) as error:
             raise BadSettings(f"{shown(url)} is no URL of a Redis server ({error}); use redis://HOST:6379/0") from error
