@@ -144,8 +144,7 @@ def hasty() -> None:
 
 
 def heedless() -> None:
-    """No watch, and on a server what was decided is written whatever has happened since it was read."""
-    from recollect.stores.postgres import store as postgres
+    """No watch, and Redis writes what was decided whatever has happened to the rows since they were read."""
     from recollect.stores.redis import server as redis
 
     unwatched()
@@ -157,12 +156,7 @@ def heedless() -> None:
         # Under no name that the server knows, so that it is told the text each time.
         return source.replace(compared, ""), "0" * 40 if name == "commit" else sha
 
-    def unlocked(*_: object) -> list[str]:
-        return []
-
     setattr(redis, "_script", uncompared)  # noqa: B010
-    setattr(postgres, "locks", unlocked)  # noqa: B010
-    setattr(postgres, "task_lock", unlocked)  # noqa: B010
 
 
 def no_intent() -> None:

@@ -22,7 +22,7 @@ WORKERS = 4
 STEPS = 20
 TASKS = 64
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "1"))
-SMALL, FEW = 12, 6
+SMALL = 12
 
 
 class Seen(NamedTuple):
@@ -39,6 +39,7 @@ class Chaos:
     def __init__(self, place: str, ledger: Ledger, chance: random.Random, tasks: int, mutant: str = "") -> None:
         # Mutants are about zombies, which killing makes none of.
         self._killing = 0.1 if mutant else 0.5
+        self._between = (5, 25) if mutant else (8, 60)
         self._place = place
         self._ledger = ledger
         self._chance = chance
@@ -61,7 +62,7 @@ class Chaos:
                 # By what was done, not by the time: however slow the machine, the work gets done in the end.
                 if len(self._ledger.lines) >= strike:
                     workers = self._strike(workers)
-                    strike = len(self._ledger.lines) + self._chance.randint(8, 60)
+                    strike = len(self._ledger.lines) + self._chance.randint(*self._between)
                 seen = await self._look(store, seen)
             self._ledger.read()
             self.found += await self._faults_at_the_end(store)
@@ -151,16 +152,16 @@ async def test_the_fence_alone_keeps_zombies_out(ground: Ground, ledger: Ledger,
     assert refused > 0, "no zombie ever came to the fence: this run shows nothing"
 
 
-@pytest.mark.parametrize("ground", ["redis", "postgres"], indirect=True)
+@pytest.mark.parametrize("ground", ["redis"], indirect=True)
 async def test_what_is_decided_on_old_rows_is_seen(ground: Ground, ledger: Ledger, chance: random.Random, table: Table):
-    chaos = Chaos(ground.new(), ledger, chance, FEW, mutant="heedless")
+    chaos = Chaos(ground.new(), ledger, chance, SMALL, mutant="heedless")
     found = await chaos.run()
-    table.seen("R1", f"{ground.name}: no watch, rows neither locked nor compared: {FEW * STEPS} steps", len(found))
+    table.seen("R1", f"{ground.name}: no watch, rows not compared: {SMALL * STEPS} steps", len(found))
     assert found
 
 
 async def test_a_zombie_that_writes_is_seen(ground: Ground, ledger: Ledger, chance: random.Random, table: Table):
-    chaos = Chaos(ground.new(), ledger, chance, FEW, mutant="naive")
+    chaos = Chaos(ground.new(), ledger, chance, SMALL, mutant="naive")
     found = await chaos.run()
-    table.seen("R1", f"{ground.name}: no watch, no fence, no version: {FEW * STEPS} steps", len(found))
+    table.seen("R1", f"{ground.name}: no watch, no fence, no version: {SMALL * STEPS} steps", len(found))
     assert any("times" in fault for fault in found)
