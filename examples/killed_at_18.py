@@ -3,6 +3,8 @@
     python examples/killed_at_18.py            both runs, and what came of them
     python examples/killed_at_18.py DIRECTORY  the same, keeping agent.db and effects.txt there
 
+STORE=postgresql://USER:PASSWORD@HOST/DATABASE or STORE=redis://HOST before it keeps the checkpoints on that server.
+
 Every step does something in the outside world: it adds a line to effects.txt, under its idempotency key, as a payment
 service would note the keys it has seen.
 """
@@ -61,7 +63,9 @@ def plan(effects: Path, *, deadly: bool) -> list[Any]:
 
 
 async def run(directory: Path, *, deadly: bool) -> None:
-    async with AgentMemory.open(directory / "agent.db", embedder=NoModel()) as memory:
+    file = str(directory / "agent.db")
+    store = {"default": file, "checkpoints": os.environ.get("STORE", file)}
+    async with AgentMemory.open(store, embedder=NoModel()) as memory:
         # Long enough for any step: a worker that is killed leaves its lease to run out, so the next one waits for that.
         agent = ResumableAgent(memory, lease_ttl=2, on_conflict="wait")
         state = await agent.run("killed-at-18", plan(directory / "effects.txt", deadly=deadly))

@@ -12,13 +12,14 @@ from typing import Any
 
 from recollect import AgentMemory, ResumableAgent, step
 from recollect.clock import Clock, system_clock
-from recollect.errors import FencedOut, LeaseHeld
+from recollect.errors import FencedOut, LeaseHeld, StoreUnavailable
 from recollect.runtime import Event, StepContext
 from recollect.stores.base import Lease
 from recollect.stores.sqlite import SqliteStore
 from tests.crash import mutants
 from tests.crash.history import SCOPE
 from tests.crash.ledger import note
+from tests.crash.places import tiers
 from tests.crash.scribe import checkpoint_often
 from tests.embedders import HashEmbedder
 
@@ -33,8 +34,8 @@ _LONG_STATE = {"brief": "x" * 9000}
 Effect = Callable[[str, str, str], None]
 
 
-def opened(path: Path, clock: Clock = system_clock) -> Any:
-    return AgentMemory.open(path, tenant=SCOPE.tenant, embedder=HashEmbedder(), clock=clock)
+def opened(place: str | Path, clock: Clock = system_clock) -> Any:
+    return AgentMemory.open(tiers(str(place)), tenant=SCOPE.tenant, embedder=HashEmbedder(), clock=clock)
 
 
 def name_of(place: int) -> str:
@@ -91,10 +92,11 @@ class Worker:
             note(self._notes, event.kind, event.task, event.step or "-")
 
 
-async def compete(path: Path, notes: int, seed: str, tasks: int, many: int) -> None:
-    """All tasks, in an order of its own, among others who do the same."""
+async def compete(place: str, notes: int, seed: str, tasks: int, many: int, *, outages: bool = False) -> None:
+    """All tasks, in an order of its own, among others who do the same; where there are outages, through them."""
     chance = random.Random(seed)
-    async with opened(path) as memory:
+    passing = (LeaseHeld, FencedOut, StoreUnavailable) if outages else (LeaseHeld, FencedOut)
+    async with opened(place) as memory:
         worker = Worker(memory, notes)
         steps = steps_of(many, worker.effect)
         left = [f"t{number}" for number in range(tasks)]
@@ -102,7 +104,7 @@ async def compete(path: Path, notes: int, seed: str, tasks: int, many: int) -> N
             task = chance.choice(left)
             try:
                 await worker.agent.run(task, steps)
-            except (LeaseHeld, FencedOut):
+            except passing:
                 await asyncio.sleep(0.005)
             else:
                 left.remove(task)
@@ -130,8 +132,8 @@ def main(arguments: list[str]) -> None:
     # That leases are lost and outcomes unknown is what these runs are for; an error would still be printed.
     logging.disable(logging.WARNING)
     match arguments:
-        case ["compete", path, notes, seed, tasks, many]:
-            asyncio.run(compete(Path(path), int(notes), seed, int(tasks), int(many)))
+        case ["compete" | "endure" as how, place, notes, seed, tasks, many]:
+            asyncio.run(compete(place, int(notes), seed, int(tasks), int(many), outages=how == "endure"))
         case ["run" | "troubled" as how, path, notes, tasks, many]:
             asyncio.run(run(Path(path), int(notes), int(tasks), int(many), troubled=how == "troubled"))
 

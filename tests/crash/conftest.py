@@ -8,13 +8,17 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.crash.ledger import Ledger
+from tests.crash.places import Ground, on_postgres, on_redis, on_sqlite
 from tests.crash.table import KEY, Row, Table, lines
+from tests.servers.redis import RedisServer
 
+_NUMBERS = count()
 SEED = int(os.environ.get("CRASH_SEED", "8"))
 
 
@@ -52,6 +56,26 @@ def ledger() -> Iterator[Ledger]:
     opened = Ledger()
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """For those who do not harm it."""
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
+def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    """Where agents work: what is promised of them holds on every backend."""
+    match request.param:
+        case "redis":
+            return on_redis(tmp_path, request.getfixturevalue("redis_server"))
+        case "postgres":
+            return on_postgres(request.getfixturevalue("postgres"), f"crash{next(_NUMBERS)}")
+        case _:
+            return on_sqlite(tmp_path)
 
 
 @pytest.fixture

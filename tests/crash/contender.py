@@ -1,22 +1,20 @@
-"""One of several workers on the same tasks, with a clock of its own that may be wrong."""
+"""One of several workers on the same tasks, on a machine whose clock may be wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-import sys
 import time
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import datetime, timedelta, tzinfo
 
-from recollect.clock import system_clock
+from recollect import clock
 from recollect.errors import FencedOut, LeaseHeld
 from recollect.stores.ops import Save
-from recollect.stores.sqlite import SqliteStore
 from tests.crash import mutants
 from tests.crash.history import TASKS
 from tests.crash.ledger import note
+from tests.crash.places import LogAndTasks, store_at
 
 TASK_IDS = ("a", "b", "c")
 LEASE = timedelta(seconds=0.1)
@@ -24,19 +22,24 @@ LEASE = timedelta(seconds=0.1)
 _PAUSES = (0.0, 0.005, 0.13)
 
 
-class WrongClock:
-    """The machine's time, off by so many seconds; after half of the run off by so many more."""
+def set_wrong(wrong: float, jump: float, seconds: float) -> None:
+    """Have this machine's clock off by so many seconds; after half of the run by so many more.
 
-    def __init__(self, wrong: float, jump: float, seconds: float) -> None:
-        self._wrong = timedelta(seconds=wrong)
-        self._jump = timedelta(seconds=jump)
-        self._half = time.monotonic() + seconds / 2
+    The machine's, and not one that the store is given: whether a store goes by it at all is its own affair.
+    """
+    right, began = clock.system_clock(), time.monotonic()
+    half = began + seconds / 2
 
-    def __call__(self) -> datetime:
-        return system_clock() + self._wrong + (self._jump if time.monotonic() > self._half else timedelta())
+    class Wrong:
+        @staticmethod
+        def now(tz: tzinfo) -> datetime:
+            off = wrong + (jump if time.monotonic() > half else 0)
+            return right + timedelta(seconds=time.monotonic() - began + off)
+
+    setattr(clock, "datetime", Wrong)  # noqa: B010 - a class, which mypy would not have assigned
 
 
-async def contend(store: SqliteStore, me: str, notes: int, seconds: float) -> None:
+async def contend(store: LogAndTasks, me: str, notes: int, seconds: float) -> None:
     """Count up in each task's state, under its lease."""
     chance = random.Random(me)
     deadline = time.monotonic() + seconds
@@ -60,14 +63,14 @@ async def contend(store: SqliteStore, me: str, notes: int, seconds: float) -> No
             await store.release(lease)
 
 
-async def main(path: Path, me: str, notes: int, seconds: float, clock: WrongClock) -> None:
-    store = SqliteStore.open(path, readers=1, clock=clock)
+async def run(place: str, me: str, notes: int, seconds: float) -> None:
+    store = await store_at(place)
     await contend(store, me, notes, seconds)
     await store.close()
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> None:
     mutants.apply()
-    file, name, pipe, lasting, off, leap = sys.argv[1:]
-    own = WrongClock(float(off), float(leap), float(lasting))
-    asyncio.run(main(Path(file), name, int(pipe), float(lasting), own))
+    place, me, notes, seconds, wrong, jump = arguments
+    set_wrong(float(wrong), float(jump), float(seconds))
+    asyncio.run(run(place, me, int(notes), float(seconds)))

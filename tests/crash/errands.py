@@ -25,6 +25,7 @@ class Errand:
     appended: list[str] = field(default_factory=list)
     saved: int = 0
     doubtful: int = 0
+    lost: int = 0
     refused: list[str] = field(default_factory=list)
     enough: int | None = None
 
@@ -62,6 +63,7 @@ class Errand:
             found.append(f"{self.name}: {lost} entries lost, {doubled} doubled")
         task = await store.task(self.tasks, self.name)
         version = 0 if task is None else task.version
+        self.lost = lost + max(self.saved - version, 0)
         if not self.saved - may_lose <= version <= self.saved + self.doubtful:
             found.append(f"{self.name}: {self.saved} saves acknowledged, and version {version}")
         if len(await store.steps(self.tasks, self.name)) < self.saved - may_lose:

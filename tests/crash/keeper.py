@@ -1,17 +1,15 @@
-"""A loop of somebody's own, on tasks that others have too: it keeps states with the default ttl, by its own clock."""
+"""A loop of somebody's own on tasks that others have too: it keeps states with the default ttl."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import time
-from pathlib import Path
 
 from recollect import AgentMemory
 from tests.crash import mutants
 from tests.crash.agents import opened
-from tests.crash.contender import TASK_IDS, WrongClock
+from tests.crash.contender import TASK_IDS, set_wrong
 from tests.crash.ledger import note
 
 
@@ -30,12 +28,13 @@ async def keep(memory: AgentMemory, me: str, notes: int, seconds: float) -> None
         await asyncio.sleep(chance.uniform(0, 0.01))
 
 
-async def main(path: Path, me: str, notes: int, seconds: float, leap: float) -> None:
-    async with opened(path, WrongClock(0, leap, seconds)) as memory:
+async def run(place: str, me: str, notes: int, seconds: float) -> None:
+    async with opened(place) as memory:
         await keep(memory, me, notes, seconds)
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> None:
     mutants.apply()
-    file, name, pipe, lasting, jump = sys.argv[1:]
-    asyncio.run(main(Path(file), name, int(pipe), float(lasting), float(jump)))
+    place, me, notes, seconds, leap = arguments
+    set_wrong(0, float(leap), float(seconds))
+    asyncio.run(run(place, me, int(notes), float(seconds)))

@@ -97,7 +97,7 @@ def dropping() -> None:
 
 
 def graceless() -> None:
-    """The lifecycle drops tasks as soon as they are hidden."""
+    """The lifecycle drops tasks as soon as they are hidden, and that by the clock of the machine it runs on."""
     from recollect.lifecycle import lifecycle
     from recollect.lifecycle.run import Run
     from recollect.lifecycle.tasks import drop_old_tasks as drop
@@ -107,6 +107,16 @@ def graceless() -> None:
         await drop(replace(run, now=run.now + grace))
 
     setattr(lifecycle, "drop_old_tasks", at_once)  # noqa: B010
+    by_own_clock()
+
+
+def by_own_clock() -> None:
+    """Servers are given the time of whoever asks, as a file on one machine is."""
+    from recollect.stores import connect
+    from recollect.stores.redis import clock
+
+    for module in (connect, clock):
+        setattr(module, "system_clock", None)  # noqa: B010 - no clock is the default one any more
 
 
 def naive() -> None:
@@ -119,6 +129,34 @@ def naive() -> None:
         return saved(task, replace(save, expect=None), now)
 
     setattr(leases, "saved", unversioned)  # noqa: B010
+
+
+def hasty() -> None:
+    """PostgreSQL acknowledges before its log is written."""
+    from recollect.stores.postgres.server import Server
+
+    writing = Server.writing
+
+    def weak(self: Server, *about: Any, lasting: bool = True) -> Any:
+        return writing(self, *about, lasting=False)
+
+    setattr(Server, "writing", weak)  # noqa: B010
+
+
+def heedless() -> None:
+    """No watch, and Redis writes what was decided whatever has happened to the rows since they were read."""
+    from recollect.stores.redis import server as redis
+
+    unwatched()
+    script, compared = redis._script, "stale = stale or held ~= seen"
+
+    def uncompared(name: str) -> tuple[str, str]:
+        source, sha = script(name)
+        assert name != "commit" or compared in source
+        # Under no name that the server knows, so that it is told the text each time.
+        return source.replace(compared, ""), "0" * 40 if name == "commit" else sha
+
+    setattr(redis, "_script", uncompared)  # noqa: B010
 
 
 def no_intent() -> None:
@@ -183,6 +221,8 @@ MUTANTS: dict[str, Callable[[], None]] = {
         dropping,
         graceless,
         naive,
+        heedless,
+        hasty,
         no_intent,
         split,
         unchecked,

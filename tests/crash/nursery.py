@@ -16,6 +16,8 @@ from contextlib import suppress
 # What every child needs, but for the runtime: its fail points are read from the environment when it is loaded.
 import recollect.inference.connect
 import recollect.recall.recall
+import recollect.stores.postgres
+import recollect.stores.redis
 import recollect.tiers.episodic  # noqa: F401
 import tests.crash.history
 import tests.embedders  # noqa: F401
@@ -59,8 +61,12 @@ class Nursery:
 
     def end(self) -> None:
         """Nobody may have complained."""
-        _, complaints = self._mother.communicate()
+        complaints = self.complaints()
         assert not complaints, complaints
+
+    def complaints(self) -> str:
+        """What children that failed had to say, when the last of them has ended."""
+        return self._mother.communicate()[1]
 
 
 def raise_children() -> None:

@@ -42,19 +42,9 @@ async def faults_after(outage: Outage, folder: Path) -> list[str]:
 
 
 async def _faults_of(store: SqliteStore, outage: Outage) -> list[str]:
-    found = await store.check()
-    intents: set[tuple[str, str, str]] = set()
-    done: set[tuple[str, str]] = set()
-    for story in await verdict.stories(store):
-        found += story.faults()
-        intents |= {(one.idempotency_key, story.task, one.key) for one in story.journal}
-        done |= {(story.task, name) for name in story.completed}
-    for kind, *words in outage.told:
-        if kind == "effect" and tuple(words) not in intents:
-            found.append(f"{words[1]} {words[2]} took effect without an intent")
-        if kind == "finished" and (words[0], words[1]) not in done:
-            found.append(f"{words[0]} {words[1]} was told to be done, and is not")
-    return found
+    stories = await verdict.stories(store)
+    found = [fault for story in stories for fault in story.faults()]
+    return [*await store.check(), *found, *verdict.forgotten(stories, outage.told)]
 
 
 async def _faults_of_resuming(path: Path) -> list[str]:

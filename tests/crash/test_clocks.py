@@ -6,21 +6,20 @@ import os
 from collections import Counter, defaultdict
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from recollect.lifecycle import lifecycle
-from recollect.stores.sqlite import SqliteStore
 from recollect.testing.clock import ManualClock
 from tests.crash.agents import opened
 from tests.crash.history import TASKS
 from tests.crash.ledger import Ledger
-from tests.crash.processes import start
+from tests.crash.nursery import Nursery
+from tests.crash.places import Ground, store_at
 from tests.crash.table import Table
 
-SECONDS = float(os.environ.get("CRASH_CLOCK_SECONDS", "6"))
-MUTANT_SECONDS = 2.0
+SECONDS = float(os.environ.get("CRASH_CLOCK_SECONDS", "4"))
+MUTANT_SECONDS = 1.5
 HOUR = 3600
 TEN_YEARS = 10 * 365 * 24 * HOUR
 
@@ -28,15 +27,16 @@ TEN_YEARS = 10 * 365 * 24 * HOUR
 CLOCKS = ((0, 0), (0, 0), (0, 0), (0, TEN_YEARS), (HOUR, 0), (-HOUR, 0))
 
 
-def contended(path: Path, ledger: Ledger, seconds: float, mutant: str = "") -> list[list[str]]:
+def contended(place: str, ledger: Ledger, seconds: float, mutant: str = "") -> list[list[str]]:
     """Let workers with these clocks count in the same tasks; what each was told."""
+    nursery = Nursery(ledger.writing, mutant=mutant)
     workers = [
-        start("contender", path, f"w{n}", ledger.writing, seconds, wrong, jump, mutant=mutant, keep=(ledger.writing,))
+        nursery.child("contender", place, f"w{n}", ledger.writing, seconds, wrong, jump)
         for n, (wrong, jump) in enumerate(CLOCKS)
     ]
-    while any(worker.poll() is None for worker in workers):
+    while any(map(nursery.lives, workers)):
         ledger.wait(0.05)
-    assert [worker.communicate()[1] for worker in workers] == [""] * len(workers)
+    nursery.end()
     ledger.read()
     return ledger.lines
 
@@ -60,45 +60,45 @@ def lost_updates(lines: list[list[str]]) -> list[str]:
 
 
 @pytest.mark.timeout(300 + 3 * SECONDS)
-async def test_workers_whose_clocks_differ_never_overwrite_each_other(tmp_path: Path, ledger: Ledger, table: Table):
-    path = tmp_path / "store.db"
-    lines = contended(path, ledger, SECONDS)
+async def test_workers_whose_clocks_differ_never_overwrite_each_other(ground: Ground, ledger: Ledger, table: Table):
+    place = ground.new()
+    lines = contended(place, ledger, SECONDS)
     found = lost_updates(lines)
-    store = SqliteStore.open(path)
+    store = await store_at(place)
     versions = {task.id: task.version for task in await store.tasks(TASKS)}
     await store.close()
     told = Counter(line[0] for line in lines)
     done = (
         f"{len(CLOCKS)} workers, clocks ±1 h and a leap of ten years: {told['saved']} saves, {told['refused']} zombies"
     )
-    table.held("D9", f"{done} refused", len(found))
+    table.held("D9", f"{ground.name}: {done} refused", len(found))
     assert found == []
     assert versions == Counter(line[2] for line in lines if line[0] == "saved")
     assert told["refused"] > 0, "no zombie ever woke up: this run shows nothing"
     assert {line[1] for line in lines if line[0] == "saved"} == {f"w{n}" for n in range(len(CLOCKS))}
 
 
-def test_a_zombie_that_is_let_in_is_seen(tmp_path: Path, ledger: Ledger, table: Table):
-    found = lost_updates(contended(tmp_path / "store.db", ledger, MUTANT_SECONDS, "unfenced"))
-    table.seen("D9", f"no fence, {MUTANT_SECONDS:.0f} s", len(found))
+def test_a_zombie_that_is_let_in_is_seen(ground: Ground, ledger: Ledger, table: Table):
+    found = lost_updates(contended(ground.new(), ledger, MUTANT_SECONDS, "unfenced"))
+    table.seen("D9", f"{ground.name}: no fence, {MUTANT_SECONDS} s", len(found))
     assert found
 
 
-async def after_a_leap(path: Path) -> list[str]:
+async def after_a_leap(place: str) -> list[str]:
     """What is gone when the clock is right again, after it had been ten years ahead for a while."""
     clock = ManualClock()
-    async with opened(path, clock) as memory:
+    async with opened(place, clock) as memory:
         await memory.remember("The office is in Lisbon.")
         await memory.episodic.store("The office moved.")
         await memory.checkpoints.checkpoint("t", {"step": 3})
         await memory.lifecycle.run_once()
     clock.forward(timedelta(seconds=TEN_YEARS))
-    async with opened(path, clock) as memory:
+    async with opened(place, clock) as memory:
         hidden = (await memory.checkpoints.restore("t"), await memory.episodic.get_recent())
         assert hidden == (None, []), "what has expired is hidden at once"
         await memory.lifecycle.run_once()
     clock.back(timedelta(seconds=TEN_YEARS))
-    async with opened(path, clock) as memory:
+    async with opened(place, clock) as memory:
         there = {
             "fact": (await memory.recall("Where is the office?")).hits,
             "episode": await memory.episodic.get_recent(),
@@ -107,17 +107,21 @@ async def after_a_leap(path: Path) -> list[str]:
     return [what for what, found in there.items() if not found]
 
 
-async def test_a_leap_of_ten_years_hides_and_drops_nothing(tmp_path: Path, table: Table):
-    gone = await after_a_leap(tmp_path / "store.db")
-    table.held("D9", "a leap of ten years and back, with a lifecycle run in between: nothing dropped", len(gone))
+async def test_a_leap_of_ten_years_hides_and_drops_nothing(ground: Ground, table: Table):
+    gone = await after_a_leap(ground.new())
+    table.held(
+        "D9",
+        f"{ground.name}: a leap of ten years and back, with a lifecycle run in between: nothing dropped",
+        len(gone),
+    )
     assert gone == []
 
 
-async def test_a_leap_that_is_believed_is_seen(tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch):
+async def test_a_leap_that_is_believed_is_seen(ground: Ground, table: Table, monkeypatch: pytest.MonkeyPatch):
     async def believable(run: object) -> bool:
         return True
 
     monkeypatch.setattr(lifecycle, "is_believable", believable)
-    gone = await after_a_leap(tmp_path / "store.db")
-    table.seen("D9", "every clock is believed", len(gone))
+    gone = await after_a_leap(ground.new())
+    table.seen("D9", f"{ground.name}: every clock is believed", len(gone))
     assert gone

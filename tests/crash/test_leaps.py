@@ -17,11 +17,12 @@ from recollect.testing.clock import ManualClock
 from tests.crash import mutants
 from tests.crash.agents import opened
 from tests.crash.ledger import Ledger
-from tests.crash.processes import start
+from tests.crash.nursery import Nursery
+from tests.crash.places import Ground, on_sqlite
 from tests.crash.table import Table
 
-SECONDS = float(os.environ.get("CRASH_CLOCK_SECONDS", "6")) / 2
-MUTANT_SECONDS = 2.0
+SECONDS = float(os.environ.get("CRASH_CLOCK_SECONDS", "4")) / 2
+MUTANT_SECONDS = 1.5
 HOUR = 3600
 # Two whose clocks are right, and two that leap half-way through: as far as the ttl, and nearly as far as ttl and grace.
 LEAPS = (0, 0, HOUR, 2 * HOUR - 60)
@@ -29,15 +30,13 @@ AHEAD = {f"w{n}" for n, leap in enumerate(LEAPS) if leap}
 KEPT = 3
 
 
-def kept_by(path: Path, ledger: Ledger, seconds: float, mutant: str = "") -> list[list[str]]:
+def kept_by(place: str, ledger: Ledger, seconds: float, mutant: str = "") -> list[list[str]]:
     """Let workers keep states in the same tasks, with the default ttl; what each was told."""
-    workers = [
-        start("keeper", path, f"w{n}", ledger.writing, seconds, leap, mutant=mutant, keep=(ledger.writing,))
-        for n, leap in enumerate(LEAPS)
-    ]
-    while any(worker.poll() is None for worker in workers):
+    nursery = Nursery(ledger.writing, mutant=mutant)
+    workers = [nursery.child("keeper", place, f"w{n}", ledger.writing, seconds, leap) for n, leap in enumerate(LEAPS)]
+    while any(map(nursery.lives, workers)):
         ledger.wait(0.05)
-    assert [worker.communicate()[1] for worker in workers] == [""] * len(workers)
+    nursery.end()
     ledger.read()
     return ledger.lines
 
@@ -60,21 +59,25 @@ def lost_history(lines: list[list[str]]) -> list[str]:
 
 
 @pytest.mark.timeout(300 + 3 * SECONDS)
-def test_a_clock_that_leaps_past_the_ttl_drops_no_history(tmp_path: Path, ledger: Ledger, table: Table):
-    lines = kept_by(tmp_path / "store.db", ledger, SECONDS)
+def test_a_clock_that_leaps_past_the_ttl_drops_no_history(ground: Ground, ledger: Ledger, table: Table):
+    lines = kept_by(ground.new(), ledger, SECONDS)
     found = lost_history(lines)
     many = sum(line[0] == "kept" for line in lines)
     done = f"{len(LEAPS)} workers, two of which leap 1–2 h, default ttl, lifecycle runs: {many} checkpoints"
-    table.held("D9", f"{done}, no history lost", len(found))
+    table.held("D9", f"{ground.name}: {done}, no history lost", len(found))
     assert found == []
     assert {line[1] for line in lines} == {f"w{n}" for n in range(len(LEAPS))}
 
 
-@pytest.mark.parametrize("mutant", ["dropping", "graceless"])
-def test_history_that_is_dropped_is_seen(tmp_path: Path, ledger: Ledger, table: Table, mutant: str):
-    found = lost_history(kept_by(tmp_path / "store.db", ledger, MUTANT_SECONDS, mutant))
-    why = {"dropping": "a write drops what has expired", "graceless": "no grace"}[mutant]
-    table.seen("D9", f"{why}, {MUTANT_SECONDS:.0f} s", len(found))
+def test_history_that_is_dropped_is_seen(ground: Ground, ledger: Ledger, table: Table):
+    found = lost_history(kept_by(ground.new(), ledger, MUTANT_SECONDS, "graceless"))
+    table.seen("D9", f"{ground.name}: by the machine's clock and without grace, {MUTANT_SECONDS} s", len(found))
+    assert found
+
+
+def test_history_that_a_write_drops_is_seen(tmp_path: Path, ledger: Ledger, table: Table):
+    found = lost_history(kept_by(on_sqlite(tmp_path).new(), ledger, MUTANT_SECONDS, "dropping"))
+    table.seen("D9", f"SQLite: a write drops what has expired, {MUTANT_SECONDS} s", len(found))
     assert found
 
 
@@ -95,27 +98,29 @@ def plan(many: int, effects: list[str], dies_at: int | None = None) -> list[Call
     return [made(place) for place in range(many)]
 
 
-async def repeated(path: Path, ahead: float) -> list[str]:
+async def repeated(place: str, ahead: float) -> list[str]:
     """The effects that happen again when a task that one worker left is resumed by another, whose clock is ahead."""
     clock, effects = ManualClock(), list[str]()
-    async with opened(path, clock) as memory:
+    async with opened(place, clock) as memory:
         with pytest.raises(Killed):
             await ResumableAgent(memory, ttl=HOUR).run("t", plan(25, effects, dies_at=18))
     clock.forward(timedelta(seconds=ahead))
-    async with opened(path, clock) as memory:
+    async with opened(place, clock) as memory:
         state = await ResumableAgent(memory, ttl=HOUR).run("t", plan(25, effects))
         assert len(state["completed"]) == 25
     clock.back(timedelta(seconds=ahead))
-    async with opened(path, clock) as memory:
+    async with opened(place, clock) as memory:
         assert await ResumableAgent(memory, ttl=HOUR).run("t", plan(25, effects)) == state
     assert len(set(effects)) == 25
     return [key for key, many in Counter(effects).items() if many > 1]
 
 
 @pytest.mark.parametrize("ahead", [HOUR, 1.5 * HOUR, 2 * HOUR])
-async def test_no_effect_happens_again_because_a_clock_is_ahead(tmp_path: Path, table: Table, ahead: float):
-    found = await repeated(tmp_path / "store.db", ahead)
-    table.held("D9", f"killed at 18 of 25, resumed by a clock that is {ahead / HOUR:g} h ahead", len(found))
+async def test_no_effect_happens_again_because_a_clock_is_ahead(ground: Ground, table: Table, ahead: float):
+    found = await repeated(ground.new(), ahead)
+    table.held(
+        "D9", f"{ground.name}: killed at 18 of 25, resumed by a clock that is {ahead / HOUR:g} h ahead", len(found)
+    )
     assert found == []
 
 
@@ -123,6 +128,6 @@ async def test_an_effect_that_happens_again_is_seen(tmp_path: Path, table: Table
     monkeypatch.setattr(tasks, "apply", tasks.apply)  # so that what the mutant puts in is taken out again
     monkeypatch.setattr(tasks, "claim", tasks.claim)
     mutants.dropping()
-    found = await repeated(tmp_path / "store.db", 1.5 * HOUR)
-    table.seen("D9", "a claim drops what has expired", len(found))
+    found = await repeated(on_sqlite(tmp_path).new(), 1.5 * HOUR)
+    table.seen("D9", "SQLite: a claim drops what has expired", len(found))
     assert len(found) == 18

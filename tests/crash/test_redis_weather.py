@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from tests.crash.table import Table
 from tests.servers.redis import RedisServer
 
 WRITERS, TIMES = 4, 40
+GONE = 10
 # A black hole costs one wait for an answer each time.
 PATIENCE = Patience(answer=0.2, altogether=20)
 
@@ -63,6 +65,29 @@ async def test_an_ambiguous_outcome_neither_doubles_nor_loses(
     assert struck >= 10
     table.held("D8", f"{fault}: {struck} of {2 * WRITERS * TIMES} writes on Redis", len(found))
     assert found == []
+
+
+async def test_a_server_that_is_gone_for_ten_seconds_is_waited_for_or_told_of(
+    server: RedisServer, table: Table
+) -> None:
+    """With the patience that everybody has: it is over before some calls have ended, and others are told."""
+    errands = [Errand(f"w{number}") for number in range(WRITERS)]
+    store = await RedisStore.open(server.url)
+    running = [asyncio.create_task(errand.run(store, 100_000)) for errand in errands]
+    await asyncio.sleep(0.3)
+    await asyncio.to_thread(server.stop)
+    await asyncio.sleep(GONE)
+    before = [errand.saved for errand in errands]
+    await asyncio.to_thread(server.start)
+    for errand, saved in zip(errands, before, strict=True):
+        errand.enough = saved + 20
+    await asyncio.gather(*running)
+    found = await all_faults(errands, store)
+    await store.close()
+    told, done = sum(errand.doubtful for errand in errands), sum(errand.saved for errand in errands)
+    table.held("D8", f"a Redis server gone for {GONE} s: {done} saves, {told} calls told of it", len(found))
+    assert found == []
+    assert told == WRITERS
 
 
 async def test_without_the_memory_of_batches_a_retry_doubles(

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from recollect.stores.base import Step
-from recollect.stores.sqlite import SqliteStore
 from tests.crash.agents import EPISODES, SPACE, name_of, remembers
+from tests.crash.places import LogAndTasks
 
 _ALL = 10**6
 
@@ -71,7 +71,23 @@ class Story(NamedTuple):
         return found
 
 
-async def stories(store: SqliteStore) -> list[Story]:
+def forgotten(stories: Iterable[Story], told: Iterable[Sequence[str]]) -> list[str]:
+    """Effects that no intent in the store stands behind, and steps that were told to be done and are not."""
+    intents: set[tuple[str, str, str]] = set()
+    done: set[tuple[str, str]] = set()
+    for story in stories:
+        intents |= {(one.idempotency_key, story.task, one.key) for one in story.journal}
+        done |= {(story.task, name) for name in story.completed}
+    found = []
+    for kind, *words in told:
+        if kind == "effect" and tuple(words) not in intents:
+            found.append(f"{words[1]} {words[2]} took effect without an intent")
+        if kind == "finished" and (words[0], words[1]) not in done:
+            found.append(f"{words[0]} {words[1]} was told to be done, and is not")
+    return found
+
+
+async def stories(store: LogAndTasks) -> list[Story]:
     """Every task that a store has."""
     remembered = Counter(entry.content for entry in await store.read(EPISODES, limit=_ALL))
     return [
@@ -86,11 +102,11 @@ async def stories(store: SqliteStore) -> list[Story]:
     ]
 
 
-async def completed(store: SqliteStore, task: str) -> list[str]:
+async def completed(store: LogAndTasks, task: str) -> list[str]:
     return list((await _state(store, task) or {}).get("completed", []))
 
 
-async def _state(store: SqliteStore, task: str) -> dict[str, Any] | None:
+async def _state(store: LogAndTasks, task: str) -> dict[str, Any] | None:
     newest = await store.checkpoint(SPACE, task)
     if newest is None:
         return {}

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from recollect.clock import system_clock
+from recollect.settings import Settings
+from recollect.stores.connect import connect
+from recollect.values import Scope
+from tests.servers.postgres import Server
+from tests.servers.redis import RedisServer
 
 DEMO = Path(__file__).resolve().parents[3] / "examples" / "killed_at_18.py"
 
 
-def test_killed_at_18_of_25_and_resumed(tmp_path: Path):
+@pytest.fixture(params=["a file", "redis", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where its checkpoints are kept; nothing says the default."""
+    if request.param == "redis":
+        server = RedisServer(tmp_path / "redis").start()
+        yield server.url
+        server.stop()
+    elif request.param == "postgresql":
+        postgres: Server = request.getfixturevalue("postgres")
+        yield postgres.create("killed_at_18")
+        postgres.drop("killed_at_18")
+    else:
+        yield ""
+
+
+async def test_killed_at_18_of_25_and_resumed(tmp_path: Path, store: str):
     # Mutant: a completion that does not list the step as completed. Mutant: a key that depends on the attempt.
-    done = subprocess.run(
-        [sys.executable, str(DEMO), str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, str(DEMO), str(tmp_path)],
+        env=os.environ | ({"STORE": store} if store else {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.split("-- second run")
@@ -26,3 +59,11 @@ def test_killed_at_18_of_25_and_resumed(tmp_path: Path):
     lines = (tmp_path / "effects.txt").read_text("utf-8").splitlines()
     assert len(lines) == len(set(lines)) == 25
     assert [line.split(" ", 1)[1] for line in lines] == [f"effect of step {n}" for n in range(1, 26)]
+    # And it is kept there, not elsewhere. Mutant: an example that takes no notice of its store.
+    kept = await connect(
+        {"default": "memory://", "checkpoints": store or f"{tmp_path}/agent.db"}, Settings(), system_clock
+    )
+    task = await kept.tasks().task(Scope().space("checkpoints"), "killed-at-18")
+    await kept.close()
+    assert task is not None
+    assert task.status == "done"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from recollect.errors import BadSettings, StoreClosed, StoreUnavailable, Unsupported
 from recollect.settings import Settings
@@ -17,7 +18,7 @@ from recollect.stores.redis import RedisStore
 from recollect.stores.redis.promise import check_version
 from recollect.stores.redis.server import Patience
 from recollect.testing import ManualClock
-from recollect.testing.samples import LOG, append, put
+from recollect.testing.samples import LOG, TASKS, append, ids, put, save
 from tests.servers.redis import RedisServer, free_port
 
 HASTY = Patience(answer=0.5, altogether=0.5)
@@ -89,9 +90,44 @@ def _users(folder: Path) -> Path:
     file = folder / "users.acl"
     file.write_text(
         "user default on nopass -@all +ping\n"
+        "user root on >secret +@all\n"
         "user ada on >secret ~recollect:* +@read +@write +@scripting +info +time +config|get\n"
     )
     return file
+
+
+async def test_rights_that_are_taken_away_are_told_and_nothing_is_half_done(tmp_path: Path):
+    server = RedisServer(tmp_path / "redis", "--aclfile", str(_users(tmp_path))).start()
+    admin = redis.Redis(port=server.port, username="root", password="secret")
+    try:
+        store = await RedisStore.open(f"redis://ada:secret@127.0.0.1:{server.port}/0")
+        await store.write(append("a"), save("[1]"))
+        for taken, given in (("-hset", "+hset"), ("-zadd", "+zadd"), ("-set", "+set"), ("-evalsha", "+evalsha")):
+            admin.acl_setuser("ada", enabled=True, commands=[taken])
+            with pytest.raises(StoreUnavailable, match="ACL SETUSER"):
+                await store.write(append("b"), save("[2]"))
+            admin.acl_setuser("ada", enabled=True, commands=[given])
+            task = await store.task(TASKS, "t")
+            assert task is not None
+            assert (task.version, ids(await store.read(LOG))) == (1, ["a"]), taken
+        await store.write(append("b"), save("[2]"))
+        assert ids(await store.read(LOG)) == ["a", "b"]
+        await store.close()
+    finally:
+        admin.close()
+        server.kill()
+
+
+async def test_a_database_that_does_not_exist_is_told_of(server: RedisServer):
+    with pytest.raises(StoreUnavailable, match="no database of that number"):
+        await RedisStore.open(server.url.replace("/0", "/99"))
+
+
+async def test_a_cluster_that_is_not_there_or_is_none_is_told_of(server: RedisServer):
+    with pytest.raises(StoreUnavailable, match="see that the server runs"):
+        await RedisStore.open(f"redis+cluster://127.0.0.1:{free_port()}", patience=HASTY)
+    with pytest.raises(StoreUnavailable, match="cluster"):
+        await RedisStore.open(server.url.replace("redis://", "redis+cluster://"), patience=HASTY)
 
 
 async def test_a_server_that_is_not_there_is_told_of():
@@ -121,7 +157,17 @@ async def test_tiers_that_redis_cannot_keep_are_refused_at_open(server: RedisSer
 
 
 async def test_what_is_no_url_is_refused():
-    for url in ("redis://localhost:many/0", "rediss+clusters://localhost", "redis://localhost?purge_after_days=0"):
+    wrong = (
+        "redis://localhost:many/0",
+        "redis://localhost/many",
+        "redis+cluster://localhost/1",
+        "rediss+clusters://localhost",
+        "redis://localhost?purge_after_days=0",
+        "redis://localhost?no_such_option=1",
+        "redis+cluster://localhost?no_such_option=1",
+        "rediss://localhost?ssl_cert_reqs=perhaps",
+    )
+    for url in wrong:
         with pytest.raises(BadSettings):
             await connect({"default": "memory://", "episodic": url}, Settings(), ManualClock())
 

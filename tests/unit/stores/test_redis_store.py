@@ -11,11 +11,12 @@ import pytest
 
 from recollect.clock import system_clock
 from recollect.errors import Conflict, FencedOut, StoreFull, StoreUnavailable
-from recollect.stores.ops import Clear, DropTask
+from recollect.stores.ops import Clear, Drop, DropTask
 from recollect.stores.redis import RedisStore, keys
 from recollect.stores.redis.server import Patience
+from recollect.stores.tails import Reach
 from recollect.testing import ManualClock
-from recollect.testing.samples import BOB, LOG, MINUTE, SECOND, TASKS, append, ids, save
+from recollect.testing.samples import BOB, LOG, MINUTE, SECOND, START, TASKS, append, ids, save
 from tests.servers.redis import RedisServer
 
 
@@ -60,6 +61,42 @@ async def test_names_that_run_into_each_other_are_kept_apart(store: RedisStore):
     await store.write(save("[2]", space=second, task="t"))
     kept = [await store.checkpoints(first, "bt"), await store.checkpoints(second, "t")]
     assert [[one.state for one in versions] for versions in kept] == [["[1]"], ["[2]"]]
+
+
+async def test_of_thousands_of_sessions_a_few_are_looked_at(store: RedisStore, server: RedisServer):
+    # Mutant: an order that is read to its end.
+    sessions = [replace(LOG, session=f"s{number:03}") for number in range(400)]
+    for place, space in enumerate(sessions):
+        await store.write(append("a", space=space, at=START + place // 4 * MINUTE))
+    with server.client() as client:
+        client.config_resetstat()
+        tails = await store.tails(sessions[7], Reach(own=2, others=3, of_each=2))
+        assert [tail.space for tail in tails] == [sessions[7], *sessions[-3:]]
+        asked = sum(one["calls"] for one in client.info("commandstats").values())
+        assert asked < 40
+        assert await store.logs(LOG) == sessions
+        assert await store.owners("acme") == [LOG]
+
+
+async def test_a_log_whose_last_entry_is_hidden_stands_where_its_living_ones_do(store: RedisStore):
+    old, new, gone = (replace(LOG, session=name) for name in ("old", "new", "gone"))
+    hidden = system_clock() - MINUTE
+    await store.write(
+        append("a", space=old, at=START + MINUTE),
+        append("b", space=old, at=START + 3 * MINUTE, expires_at=hidden),
+        append("a", space=new, at=START + 2 * MINUTE),
+        append("b", space=new, at=START, expires_at=hidden),
+        append("a", space=gone, at=START + 4 * MINUTE, expires_at=hidden),
+    )
+    for _ in range(2):
+        assert await store.logs(LOG) == [old, new]
+        tails = await store.tails(LOG, Reach(own=1, others=1, of_each=9))
+        assert [tail.space for tail in tails] == [LOG, new]
+        # What is dropped leaves them where they are.
+        await store.write(*(Drop(space, (2,)) for space in (old, new)), Drop(gone, (1,)))
+    assert await store.logs(LOG, hidden=True) == [old, new]
+    await store.write(append("c", space=old, at=START))
+    assert await store.logs(LOG) == [old, new]
 
 
 async def test_time_is_the_servers(server: RedisServer, store: RedisStore):

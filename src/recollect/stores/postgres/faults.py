@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ import psycopg
 from psycopg import errors
 
 from recollect.errors import BadInput, BadSettings, RecollectError, StoreFull, StoreUnavailable
+from recollect.stores.calls import calls_off
 
 CLOSED = "this store was closed; open it again to use it"
 
@@ -16,9 +18,12 @@ CLOSED = "this store was closed; open it again to use it"
 @contextmanager
 def translated(place: str) -> Iterator[None]:
     """Driver errors become ours, with their cause; `place` names the server without any password."""
+    before = calls_off()
     try:
         yield
     except psycopg.Error as error:
+        if calls_off() > before:
+            raise asyncio.CancelledError from error
         raise ours(error, place) from error
     except UnicodeEncodeError as error:
         raise BadInput(

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 from recollect.clock import Clock, from_micros
 from recollect.errors import StoreUnavailable, Unsupported
+from recollect.stores.calls import calls_off
 from recollect.stores.postgres.connections import Connections
 from recollect.stores.postgres.faults import translated
 from recollect.stores.postgres.migrations import migrate
@@ -22,6 +23,7 @@ from recollect.stores.postgres.text import kept
 _OLDEST_SERVER = 140000
 _OLDEST_VECTOR = (0, 8)
 _PATIENCE_SECONDS = 120.0
+_FROZEN_MS = 30_000
 
 _ABOUT = """
     select current_setting('server_version_num')::int, current_setting('server_version'),
@@ -120,7 +122,8 @@ class Server:
         self, tenant: str | None, locks: Iterable[str] = (), *, lasting: bool = True
     ) -> AsyncIterator[Work]:
         """A transaction that holds some locks. The clock is read under them: who came later has the later time."""
-        begin = "begin"
+        # Whoever is frozen in the middle would hold up all who wait for the same locks, for as long as that lasts.
+        begin = f"begin; set local idle_in_transaction_session_timeout = {_FROZEN_MS}"
         if not lasting:
             begin += "; set local synchronous_commit = off"
         elif self._weak_commits:
@@ -152,9 +155,12 @@ class Server:
 
         One that died while it lay idle is found out here, before anything was done, so another can be tried.
         """
+        before = calls_off()
         try:
             return await self._tried(start)
         except psycopg.OperationalError:
+            if calls_off() > before:
+                raise
             await self._connections.forget()
             return await self._tried(start)
 

@@ -41,6 +41,18 @@ if stale then
     return rows
 end
 
+-- What a script has done by the time it fails stays done: a right that is missing is found out before (from Redis 7 on).
+local key = KEYS[1]
+for _, command in ipairs(redis.acl_check_cmd and {
+    {'HSET', key, 'a', 'b'}, {'HDEL', key, 'a'}, {'HINCRBY', key, 'a', '1'}, {'ZADD', key, '0', 'a'},
+    {'ZREM', key, 'a'}, {'ZREMRANGEBYSCORE', key, '0', '1'}, {'SADD', key, 'a'}, {'SREM', key, 'a'},
+    {'RPUSH', key, 'a'}, {'DEL', key}, {'PERSIST', key}, {'PEXPIREAT', key, '1'}, {'SET', key, 'a', 'PX', '1'},
+} or {}) do
+    if not redis.acl_check_cmd(unpack(command)) then
+        return {'denied', time, command[1]}
+    end
+end
+
 -- What is written for an owner that no list of owners names could not be found again: the list comes first.
 local unknown = {'index', time}
 for _, owner in ipairs(owners) do
@@ -93,6 +105,29 @@ local function trim(order, data, cap)
         end
         from = from + 200
     end
+end
+
+-- Of every log is known, without a look into it, when its last entry expires and the time of that. By the latest time
+-- that any of its entries had, which may be gone since, the logs of a tier stand in an order: none is newer than that.
+local function list(prefix, space, latest)
+    local order = prefix .. 'newest:' .. string.match(space, '^[^/]*')
+    local known = redis.call('HGET', prefix .. 'logs', space)
+    local before = known and string.sub(known, 41)
+    local last = redis.call('ZREVRANGE', prefix .. 'order:' .. space, 0, 0)[1]
+    if before and last and (not latest or latest < before) then
+        latest = before
+    end
+    if before and (not last or before ~= latest) then
+        redis.call('ZREM', order, before .. space)
+    end
+    if not last then
+        redis.call('HDEL', prefix .. 'logs', space)
+        return
+    end
+    if before ~= latest then
+        redis.call('ZADD', order, 0, latest .. space)
+    end
+    redis.call('HSET', prefix .. 'logs', space, string.sub(last, 1, 40) .. latest)
 end
 
 -- The server drops a log whose every entry has expired and whose grace is over. One that holds, or has held since it
@@ -154,7 +189,6 @@ function writes.append(prefix, space)
         end
         redis.call('ZADD', order, seq, header)
         redis.call('HSET', data, id, string.format('%020.0f', seq) .. value)
-        redis.call('SADD', prefix .. 'logs', space)
         if grace ~= '' then
             put_off(order, data, left, header)
         end
@@ -162,11 +196,12 @@ function writes.append(prefix, space)
     if cap ~= '' then
         trim(order, data, tonumber(cap))
     end
+    list(prefix, space, string.sub(header, 21, 40))
 end
 
 function writes.clear(prefix, space)
     redis.call('DEL', prefix .. 'order:' .. space, prefix .. 'data:' .. space)
-    redis.call('SREM', prefix .. 'logs', space)
+    list(prefix, space)
 end
 
 function writes.drop(prefix, space)
@@ -175,9 +210,7 @@ function writes.drop(prefix, space)
         local seq = take()
         forget(order, data, seq, seq)
     end
-    if redis.call('EXISTS', order) == 0 then
-        redis.call('SREM', prefix .. 'logs', space)
-    end
+    list(prefix, space)
 end
 
 function writes.row(prefix, space)

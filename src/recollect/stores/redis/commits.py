@@ -112,6 +112,8 @@ class Committer:
             "commit", [prefix + b"done" for prefix in owners], [*args, *decision.orders]
         )
         self._clock.hear(time)
+        if verdict == b"denied":
+            raise self._server.denied(told[0].decode())
         return [verdict, *told]
 
     async def _rows(

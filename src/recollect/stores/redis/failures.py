@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import ssl
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from redis import exceptions
 
-from recollect.errors import RecollectError, StoreCorrupt, StoreFull, StoreUnavailable
+from recollect.errors import BadSettings, RecollectError, StoreCorrupt, StoreFull, StoreUnavailable
 
-PASSING = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ClusterDownError, exceptions.TryAgainError)
-"""What may be over in a moment: a server that restarts, a line that was cut, a cluster that elects."""
+E = TypeVar("E", bound=BaseException)
 
-REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError)
-"""Among those that pass by their type alone: trying again with the same password changes nothing."""
+FAILURES = (exceptions.RedisError, exceptions.RedisClusterException)
+"""Everything that the client raises; of a cluster it has another family."""
+
+_PASSING = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    exceptions.RedisClusterException,
+)
+_REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+# A line that is cut while it is being encrypted; anything else about TLS stays as it is.
+_CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+
+
+def passes(error: Exception) -> bool:
+    """Whether it may be over in a moment: a server that restarts, a line that was cut, a cluster that elects.
+
+    Not with another password, nor with another certificate: trying again changes nothing.
+    """
+    return isinstance(error, _PASSING) and _beneath(error, *_REFUSED) is None and _encryption(error) is None
 
 
 def shown(url: str) -> str:
@@ -21,14 +41,16 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def said(error: exceptions.RedisError, url: str) -> RecollectError:
+def said(error: Exception, url: str) -> RecollectError:
     """The error that a caller sees."""
     place, text = shown(url), str(error)
-    if isinstance(error, REFUSED) or "NOAUTH" in text or "WRONGPASS" in text:
+    if (unsafe := _encryption(error)) is not None:
+        return _unsafe(unsafe, place)
+    if _beneath(error, *_REFUSED) or "NOAUTH" in text or "WRONGPASS" in text:
         return StoreUnavailable(
             f"{place} refused the user or the password ({text}); put them into the URL: redis://USER:PASSWORD@HOST"
         )
-    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text:
+    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text or "ACL failure" in text:
         return StoreUnavailable(
             f"{place} does not let this user do what is needed ({text}); as an admin: "
             "ACL SETUSER USER ~recollect:* +@read +@write +@scripting +info +time +config|get"
@@ -44,9 +66,48 @@ def said(error: exceptions.RedisError, url: str) -> RecollectError:
         return StoreUnavailable(f"{place} is a replica that takes no writes; name the primary")
     if "WRONGTYPE" in text:
         return StoreCorrupt(f"{place} holds something else under our names ({text}); use a database of its own")
-    if isinstance(error, PASSING):
+    if "DB index is out of range" in text:
         return StoreUnavailable(
-            f"{place} cannot be reached ({text}); see that the server runs. What was being written may have arrived: "
-            "write it again with the same ids, which never doubles"
+            f"{place} has no database of that number; name one from 0 on, or set more in its configuration: databases"
+        )
+    if isinstance(error, _PASSING):
+        tls = "speaks TLS" if place.startswith("rediss") else "speaks without TLS (if not: rediss://)"
+        return StoreUnavailable(
+            f"{place} cannot be reached ({text}); see that the server runs and {tls}. What was being written may have "
+            "arrived: write it again with the same ids, which never doubles"
         )
     return StoreUnavailable(f"{place} answered with an error: {text}")
+
+
+def _beneath(error: BaseException | None, *kinds: type[E]) -> E | None:
+    """The error of one of these kinds that a failure comes of, or is; what a caller was handling is no part of it."""
+    words = str(error)
+    while error is not None:
+        if isinstance(error, kinds) and str(error.args[-1] if error.args else "") in words:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _encryption(error: Exception) -> OSError | None:
+    """What is wrong with TLS, or with the files that it was told to use."""
+    found = _beneath(error, ssl.SSLError, FileNotFoundError, PermissionError)
+    return None if isinstance(found, _CUT) else found
+
+
+def _unsafe(error: OSError, place: str) -> RecollectError:
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return BadSettings(
+            f"TLS with {place} cannot begin ({error}); see that ssl_ca_certs, and ssl_certfile with ssl_keyfile where "
+            "the server asks for them, name files in PEM form"
+        )
+    why = error.verify_message
+    if "mismatch" in why:
+        return StoreUnavailable(
+            f"{place} shows a certificate of another name ({why}); use the name that it was made for, or have one made "
+            "for this name"
+        )
+    return StoreUnavailable(
+        f"{place} shows a certificate that nobody known here vouches for ({why}); name the authority's file: "
+        "rediss://HOST?ssl_ca_certs=/PATH/TO/ca.pem"
+    )

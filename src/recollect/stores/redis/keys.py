@@ -42,6 +42,16 @@ def index_of(tenant: str) -> bytes:
     return b"%s{%s}:owners" % (ROOT, _digest(tenant))
 
 
+def logs(space: Space) -> bytes:
+    """What is known of each of an owner's logs."""
+    return prefix_of(space) + b"logs"
+
+
+def newest(space: Space) -> bytes:
+    """The logs of an owner's tier, by time."""
+    return prefix_of(space) + b"newest:" + space.tier.encode()
+
+
 def order(space: Space) -> bytes:
     return prefix_of(space) + b"order:" + within(space)
 

@@ -1,10 +1,11 @@
 -- The logs of an owner's tier that hold something that lives: the end of one and of the newest others, newest last;
--- or all of them with the times of their last entries, in no order.
+-- or a page of all of them, in the order they are listed in, each with the time of its last entry.
 --
--- KEYS: the owner's list of logs. ARGV: prefix, tier, now ('' sees what is hidden too), the log itself ('' for none:
--- then all are listed), how many of its entries, how many others, how many entries of each.
+-- KEYS: what is known of the owner's logs, and the list of those of this tier. ARGV: prefix, now ('' sees what is hidden
+-- too), the log itself ('' for none: then a page is read), and either how many of its entries, how many others, how many
+-- entries of each; or where the page begins and how long it is.
 
-local prefix, tier, now, own = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local prefix, now, own = ARGV[1], ARGV[2], ARGV[3]
 
 local function lives(header)
     return now == '' or string.sub(header, 1, 20) > now
@@ -61,41 +62,60 @@ local function before(one, other)
     return #one.space < #other.space
 end
 
-local held = {}
-for _, space in ipairs(redis.call('SMEMBERS', KEYS[1])) do
-    if space ~= own and string.sub(space, 1, #tier + 1) == tier .. '/' then
-        local time = last_time(space)
-        if time then
-            table.insert(held, {time = time, space = space})
-        end
+-- What is known is enough while its last entry lives. Of what has expired the server may have dropped all.
+local function time_of(space)
+    local known = redis.call('HGET', KEYS[1], space)
+    if known and now ~= '' and lives(known) then
+        return string.sub(known, 21, 40)
     end
+    return last_time(space)
 end
 
-local found = {}
 if own == '' then
-    for _, log in ipairs(held) do
-        table.insert(found, {log.time, log.space})
+    local page = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[4], '+', 'LIMIT', 0, tonumber(ARGV[5]))
+    local found = {page[#page] or ''}
+    for _, listed in ipairs(page) do
+        local space = string.sub(listed, 21)
+        local time = time_of(space)
+        if time then
+            table.insert(found, {time, space})
+        end
     end
     return found
 end
 
--- The few newest are picked and not all sorted: the server does nothing else meanwhile.
-local newest, most = {}, tonumber(ARGV[6])
-for _, log in ipairs(held) do
-    if #newest < most or (most > 0 and before(newest[1], log)) then
-        local place = #newest + 1
-        while place > 1 and before(log, newest[place - 1]) do
-            place = place - 1
+-- From the newest on, until no other can be newer than those that were picked: thousands may come after.
+local function newest(most)
+    local picked, from = {}, 0
+    while most > 0 do
+        local page = redis.call('ZREVRANGE', KEYS[2], from, from + 49)
+        for _, listed in ipairs(page) do
+            local log = {time = string.sub(listed, 1, 20), space = string.sub(listed, 21)}
+            if #picked == most and before(log, picked[1]) then
+                return picked
+            end
+            log.time = log.space ~= own and time_of(log.space)
+            if log.time and (#picked < most or before(picked[1], log)) then
+                local place = #picked + 1
+                while place > 1 and before(log, picked[place - 1]) do
+                    place = place - 1
+                end
+                table.insert(picked, place, log)
+                if #picked > most then
+                    table.remove(picked, 1)
+                end
+            end
         end
-        table.insert(newest, place, log)
-        if #newest > most then
-            table.remove(newest, 1)
+        if #page < 50 then
+            return picked
         end
+        from = from + 50
     end
+    return picked
 end
 
-table.insert(found, {own, tail(own, tonumber(ARGV[5]))})
-for _, log in ipairs(newest) do
-    table.insert(found, {log.space, tail(log.space, tonumber(ARGV[7]))})
+local found = {{own, tail(own, tonumber(ARGV[4]))}}
+for _, log in ipairs(newest(tonumber(ARGV[5]))) do
+    table.insert(found, {log.space, tail(log.space, tonumber(ARGV[6]))})
 end
 return found

@@ -15,6 +15,8 @@ from recollect.values import Space
 
 # A place in a log is counted in numbers that scripts know exactly.
 _LAST_PLACE = 1 << 53
+# Logs that are listed at once: the server does nothing else meanwhile.
+_PAGE = 500
 
 
 class Logs:
@@ -45,8 +47,15 @@ class Logs:
         return [_tail(_named(space, name), values) for name, values in told]
 
     async def listed(self, owner: Space, now: datetime | None) -> list[Space]:
-        told = await self._listed(owner, now, b"")
-        return [_named(owner, name) for _, name in sorted(map(tuple, told))]
+        times: dict[bytes, bytes] = {}
+        begin = b"-"
+        # From the oldest on: one that gets an entry meanwhile comes up once more, and is not missed.
+        while True:
+            last, *told = await self._listed(owner, now, b"", begin, b"%d" % _PAGE)
+            times |= {name: time for time, name in told}
+            if not last:
+                return [_named(owner, name) for _, name in sorted((time, name) for name, time in times.items())]
+            begin = b"(" + last
 
     async def _read(self, space: Space, now: bytes, after: bytes, limit: int, kinds: Sequence[str]) -> list[Entry]:
         args = (now, after, b"%d" % limit, *map(keys.raw, kinds))
@@ -56,7 +65,7 @@ class Logs:
     async def _listed(self, space: Space, now: datetime | None, *rest: bytes) -> list:  # type: ignore[type-arg]
         prefix = keys.prefix_of(space)
         seen_at = b"" if now is None else moment(now)
-        return await self._server.script("logs", (prefix + b"logs",), (prefix, space.tier.encode(), seen_at, *rest))
+        return await self._server.script("logs", (keys.logs(space), keys.newest(space)), (prefix, seen_at, *rest))
 
 
 def _named(owner: Space, name: bytes) -> Space:

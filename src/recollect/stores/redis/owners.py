@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from recollect.stores.redis import keys
@@ -11,6 +12,9 @@ from recollect.stores.redis.server import Server
 from recollect.values import Space, Tier
 
 _AT_ONCE = 16
+_PAGE = 500
+
+Listed = Callable[[bytes], Awaitable[list[bytes]]]
 
 
 class Owners:
@@ -22,14 +26,14 @@ class Owners:
     async def of_logs(self, tenant: str) -> list[Space]:
         held = {
             Space(tenant, tier, user=user, agent=agent)
-            for user, agent, tier, _ in await self._spaces(tenant, b"logs", b"order:")
+            for user, agent, tier, _ in await self._spaces(tenant, self._logs)
         }
         return sorted(held, key=lambda space: (space.tier, space.user, space.agent))
 
     async def of_tasks(self, tenant: str) -> list[Space]:
         held = [
             Space(tenant, tier, user, agent, session)
-            for user, agent, tier, session in await self._spaces(tenant, b"spaces", b"tasks:")
+            for user, agent, tier, session in await self._spaces(tenant, self._with_tasks)
         ]
         return sorted(held, key=str)
 
@@ -59,23 +63,39 @@ class Owners:
                     found[Space(tenant, cast(Tier, tier), user, agent, session)] = int(last)
         return found
 
-    async def _spaces(self, tenant: str, kind: bytes, held_in: bytes) -> list[tuple[str, str, Tier, str]]:
+    async def _spaces(self, tenant: str, listed: Listed) -> list[tuple[str, str, Tier, str]]:
         """The user, agent, tier and session of every space that a tenant's owners list."""
-        listed = await self._server.command("SMEMBERS", keys.index_of(tenant))
+        owners = await self._server.command("SMEMBERS", keys.index_of(tenant))
         turn = asyncio.Semaphore(_AT_ONCE)
 
         async def of(prefix: bytes) -> list[tuple[str, str, Tier, str]]:
             async with turn:
                 names = await self._server.command("HGET", prefix + b"owner", "names")
-                listed = await self._server.command("SMEMBERS", prefix + kind) if names else ()
-                # The server may have dropped a log by its age, and knows nothing of the list that names it.
-                spaces = [one for one in listed if await self._server.command("EXISTS", prefix + held_in + one)]
+                spaces = await listed(prefix) if names else []
             if not spaces:
                 return []
             _, user, agent = json.loads(names)
             parts = [name.decode("utf-8", "surrogatepass").partition("/") for name in spaces]
-            return [(user, agent, tier, session) for tier, _, session in parts]
+            return [(user, agent, cast("Tier", tier), session) for tier, _, session in parts]
 
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(of(prefix)) for prefix in listed]
+            asked = [group.create_task(of(prefix)) for prefix in owners]
         return [one for answer in asked for one in answer.result()]
+
+    async def _with_tasks(self, prefix: bytes) -> list[bytes]:
+        return list(await self._server.command("SMEMBERS", prefix + b"spaces"))
+
+    async def _logs(self, prefix: bytes) -> list[bytes]:
+        """A log of each tier that an owner has any of."""
+        tiers: dict[bytes, list[bytes]] = {}
+        for name in await self._server.command("HKEYS", prefix + b"logs"):
+            tiers.setdefault(name.partition(b"/")[0], []).append(name)
+        return [names[0] for names in tiers.values() if await self._any(prefix, names)]
+
+    async def _any(self, prefix: bytes, names: Sequence[bytes]) -> bool:
+        """The server may have dropped a log by its age, and knows nothing of the list that names it."""
+        for at in range(0, len(names), _PAGE):
+            orders = [prefix + b"order:" + name for name in names[at : at + _PAGE]]
+            if await self._server.command("EXISTS", *orders):
+                return True
+        return False

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, TypeVar, cast
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from recollect.errors import BadSettings, StoreClosed, StoreUnavailable
-from recollect.stores.redis.failures import PASSING, REFUSED, said, shown
+from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreUnavailable
+from recollect.stores.calls import calls_off
+from recollect.stores.redis.failures import FAILURES, passes, said, shown
 from recollect.stores.redis.promise import check_promise, check_version
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Server:
         url, self.grace = _without_grace(url)
         scheme, _, rest = url.partition("://")
         self.is_cluster = scheme.endswith(_CLUSTER)
+        _check_database(url, only_zero=self.is_cluster)
         self._closed = False
         # What is tried again is decided here alone: every batch has an id, and is then not done twice.
         once = Retry(NoBackoff(), 0)
@@ -57,8 +59,10 @@ class Server:
                 pool = BlockingConnectionPool.from_url(
                     url, max_connections=32, timeout=patience.altogether, retry=once, **waits
                 )
+                # Nobody is asked yet, and an option that does not exist is found out.
+                pool.make_connection()  # type: ignore[no-untyped-call]
                 self._client = Redis.from_pool(pool)
-        except (ValueError, exceptions.RedisError) as error:
+        except (ValueError, TypeError, exceptions.RedisError) as error:
             raise BadSettings(f"{shown(url)} is no URL of a Redis server ({error}); use redis://HOST:6379/0") from error
 
     async def greet(self) -> None:
@@ -83,6 +87,10 @@ class Server:
 
     async def command(self, *parts: bytes | int | str) -> Any:
         return await self._tried(lambda: self._client.execute_command(*parts))
+
+    def denied(self, command: str) -> RecollectError:
+        """The error for a script that found out that it may not run a command."""
+        return said(exceptions.NoPermissionError(f"no permission to run {command}"), self.url)
 
     async def names(self, pattern: bytes) -> list[bytes]:
         """The keys of every node that fit a pattern."""
@@ -119,12 +127,12 @@ class Server:
         if self._closed:
             raise StoreClosed("this store was closed; open it again")
         started, pause = time.monotonic(), _FIRST_PAUSE
-        calls_off = _calls_off()
+        before = calls_off()
         while True:
             try:
                 async with asyncio.timeout(self._patience.altogether):
                     answer = await work()
-                if _calls_off() > calls_off:  # the client's pool swallows one now and then, and answers
+                if calls_off() > before:  # the client's pool swallows one now and then, and answers
                     raise asyncio.CancelledError
                 return answer
             except TimeoutError as error:
@@ -132,14 +140,22 @@ class Server:
                     f"{shown(self.url)} has not answered for {self._patience.altogether:g} seconds; see that it runs. "
                     "What was being written may have arrived: write it again with the same ids"
                 ) from error
-            except exceptions.RedisError as error:
-                if _calls_off() > calls_off:
+            except FAILURES as error:
+                if calls_off() > before:
                     raise asyncio.CancelledError from error
-                passing = isinstance(error, PASSING) and not isinstance(error, REFUSED)
-                if not passing or time.monotonic() - started + pause > self._patience.altogether:
+                if not passes(error) or time.monotonic() - started + pause > self._patience.altogether:
                     raise said(error, self.url) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _check_database(url: str, *, only_zero: bool) -> None:
+    """The client takes a name that is no number for database 0, which may be somebody else's."""
+    database = unquote(urlsplit(url).path).strip("/")
+    if database and not database.isdecimal():
+        raise BadSettings(f"{shown(url)} names no database; they have numbers, and the first is redis://HOST:6379/0")
+    if only_zero and int(database or 0):
+        raise BadSettings(f"{shown(url)} names database {database}, and a cluster has only 0; leave it out")
 
 
 def _without_grace(url: str) -> tuple[str, bytes]:
@@ -153,12 +169,6 @@ def _without_grace(url: str) -> tuple[str, bytes]:
     if not days.isdecimal() or not 1 <= int(days) <= _MOST_DAYS:
         raise BadSettings(f"{_GRACE} is a number of days, from 1 to {_MOST_DAYS:,}, not {days!r}")
     return f"{place}?{rest}" if rest else place, b"%d" % (int(days) * 86_400_000)
-
-
-def _calls_off() -> int:
-    """How often somebody has asked for what runs here to be given up."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 @cache
