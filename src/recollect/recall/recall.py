@@ -47,18 +47,20 @@ class Recall:
 
     async def search(self, question: Question) -> list[Hit]:
         """The hits that are relevant enough, best first, at most `n`. Counts an access to each."""
-        hits = await self._hits(question) if question.n else []
+        hits = await self.found(question)
         if hits:
             ids = tuple(hit.item.id for hit in hits)
             self._store.touch(Touch(question.where.space, ids, question.asked_at))
         return hits
 
-    async def _hits(self, question: Question) -> list[Hit]:
-        """Plan, gather and judge.
+    async def found(self, question: Question) -> list[Hit]:
+        """The same, without counting an access.
 
         A question is planned with the speakers that were known last time. The store says who there is now, in the
         same reading; in the rare case that somebody has spoken for the first time, it is planned again.
         """
+        if not question.n:
+            return []
         space = question.where.space
         calibration = DEFAULT if question.mode == "text" else await self._calibrated()
         speakers = self._speakers.get(space, frozenset())
