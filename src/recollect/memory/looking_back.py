@@ -180,7 +180,7 @@ class Lately:
 
     async def _heard(self, index: Said) -> Heard:
         await self._meanings.of_the_question_if_it_can_be()
-        return await index.found(self._repeats)
+        return await index.found(self._repeats, model_is_up=not self._meanings.failed)
 
     def _aged(self, tail: Tail, lean: int = NEWEST, *, elsewhere: bool = False) -> Session:
         """A session with the ages of its entries; what says nothing by itself has none, and is not counted."""

@@ -13,15 +13,18 @@ from recollect.memory.in_confidence import is_confided
 from recollect.memory.turn_index import TurnIndex
 from recollect.memory.turn_items import space_of, told_of
 from recollect.recall.recall import Recall
-from recollect.stores.question import Mode, Question
+from recollect.stores.question import Mode, Question, Width
 from recollect.stores.tails import Tail
 from recollect.stores.where import Where
 from recollect.tiers.one_model import under_one_model
 from recollect.values import Hit, Scope, Space
 
 # Found besides what is wanted: some of it may be the question itself, asked before.
-_BESIDES = 8
+_BESIDES = 3
 _MOST = 4096
+
+# More do not find more, and each of them costs its share: docs/decisions/012 has the figures.
+_WIDTH = Width(proposed=16, reach=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +54,14 @@ class Said:
         """Whether there may be more to find now that the ends of the logs are known."""
         return await self._index.caught_up(self._scope, tails, model_is_up=model_is_up)
 
-    async def found(self, ask_again: Callable[[str], bool]) -> Heard:
+    async def found(self, ask_again: Callable[[str], bool], *, model_is_up: bool) -> Heard:
         """The turns that the question is about, best first; those with a text that only asks again are passed over.
 
         A store that is down costs what it holds alone: the ends of the logs are read elsewhere.
         """
         try:
             try:
-                told = await self._told("hybrid", ask_again)
+                told = await self._told("hybrid" if model_is_up else "text", ask_again)
             except EmbedderFailed:
                 told = await self._told("text", ask_again)
             return Heard(told=await self._still_there(told) if self._index.apart else told)
@@ -86,6 +89,7 @@ class Said:
             n=n,
             min_relevance=asked.min_relevance,
             mode=mode,
+            width=_WIDTH,
             now=asked.now if asked.as_of is None else asked.as_of,
             asked_at=asked.now,
         )

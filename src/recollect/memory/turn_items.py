@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from recollect.inference.summarise import extract
@@ -27,6 +28,7 @@ _LEFT_TO_THE_LOG = (BLOCKS, "tool_calls")
 _UP_TO = "log:index:"
 
 
+@lru_cache(maxsize=1024)
 def owner_of(space: Space) -> Scope:
     """Whose conversation it is, in whichever session."""
     return Scope(space.tenant, space.user, space.agent)
@@ -34,7 +36,7 @@ def owner_of(space: Space) -> Scope:
 
 def space_of(scope: Scope) -> Space:
     """Where the items are: one space for all sessions of a user with an agent."""
-    return Scope(scope.tenant, scope.user, scope.agent).space("conversation")
+    return Space(scope.tenant, "conversation", user=scope.user, agent=scope.agent)
 
 
 def id_of(space: Space, entry: Entry) -> str:

@@ -21,7 +21,7 @@ from recollect.settings import Settings
 from recollect.stores.base import Records
 from recollect.stores.evidence import Ask, Brief, Evidence, Lookup
 from recollect.stores.ops import Model, Touch
-from recollect.stores.question import Question
+from recollect.stores.question import Question, Width
 from recollect.values import Hit, Space, Why
 from recollect.words import date_terms
 
@@ -84,8 +84,9 @@ class Recall:
         vector = None if question.mode == "text" else (await self._embedding.embed([asked.embedded]))[0]
         # In a dialogue, neighbours and speakers change the order; of facts, the best are nearer the top of each list.
         proposed = self._settings.candidates if speakers else self._settings.candidates // 2
-        limit = max(_twice(question), proposed)
-        ask = Ask(question.where, vector, asked.terms, limit, _REACH, self._model())
+        width = question.width or Width(proposed, _REACH)
+        limit = max(_twice(question), width.proposed)
+        ask = Ask(question.where, vector, asked.terms, limit, width.reach, self._model())
         return await self._store.gather(ask, Judge(question, asked, calibration, speakers))
 
     async def _near(self, question: Question, calibration: Calibration) -> list[Hit] | frozenset[str]:

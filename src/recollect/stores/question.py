@@ -11,6 +11,14 @@ from recollect.stores.where import Where
 Mode = Literal["hybrid", "dense", "text"]
 
 
+@dataclass(frozen=True, slots=True)
+class Width:
+    """So many are proposed by their meaning, as many by their words, and the turns within reach of each."""
+
+    proposed: int
+    reach: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What is looked for, where, how much of it, and as of when."""
@@ -24,3 +32,5 @@ class Question:
     asked_at: datetime
     """When the access is counted."""
     mode: Mode = "hybrid"
+    width: Width | None = None
+    """How many candidates are looked at; None: as the settings say."""
