@@ -150,7 +150,7 @@ class Lately:
         summed_up = await self._summed_up(mine, summary)
         before = [] if summed_up is None else [Session(Tail.of(here, [summed_up]), [0], {0: 0})]
         told = await self._told([*self._of_others(own, others), *before, own])
-        told = _each_once([*told, *open_to_all(heard.told, here, others)], self._asked.n)
+        told = _each_once(told, open_to_all(heard.told, here, others), here, self._asked.n)
         elsewhere = [one for one in told if one.space != here]
         in_turn = [one for one in told if one.space == here]
         return Found(
@@ -335,10 +335,14 @@ def _without_echoes(places: Sequence[int], worth: list[float], keys: Sequence[st
     return [at for place, at in enumerate(places) if place not in found]
 
 
-def _each_once(told: Sequence[Told], n: int) -> list[Told]:
-    """What was found in two ways once, as relevant as it is in the better of them; the best `n`, newer before older."""
-    best: dict[tuple[Space, str], Told] = {}
-    for one in told:
+def _each_once(told: Sequence[Told], heard: Sequence[Told], here: Space, n: int) -> list[Told]:
+    """What was found in two ways once, as relevant as it is in the better of them; the best `n`.
+
+    A search knows all that was ever said, and what it has not found among the best of another session comes last:
+    held against the question by itself, as the newest are, a text seems better than it is beside the others.
+    """
+    best = {(one.space, one.entry.id): one for one in told}
+    for one in heard:
         place = (one.space, one.entry.id)
         known = best.get(place)
         if known is None:
@@ -346,7 +350,14 @@ def _each_once(told: Sequence[Told], n: int) -> list[Told]:
         elif one.hit.relevance > known.hit.relevance:
             # The log has the words whole.
             best[place] = replace(known, hit=replace(one.hit, item=known.hit.item))
-    return sorted(best.values(), key=lambda one: (one.hit.relevance, *_said_at(one)), reverse=True)[:n]
+    searched = {(one.space, one.entry.id) for one in heard}
+
+    def worth(place: tuple[Space, str]) -> Any:
+        one = best[place]
+        first = place in searched or one.space == here or bool(one.hit.why.reason)
+        return first, one.hit.relevance, *_said_at(one)
+
+    return [best[place] for place in sorted(best, key=worth, reverse=True)[:n]]
 
 
 def _said_at(one: Told) -> tuple[datetime, str, int]:

@@ -19,12 +19,9 @@ from recollect.stores.where import Where
 from recollect.tiers.one_model import under_one_model
 from recollect.values import Hit, Scope, Space
 
-# Found besides what is wanted: some of it may be the question itself, asked before.
-_BESIDES = 3
-_MOST = 4096
-
 # More do not find more, and each of them costs its share: docs/decisions/012 has the figures.
 _WIDTH = Width(proposed=16, reach=1)
+_MOST = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +51,16 @@ class Said:
         """Whether there may be more to find now that the ends of the logs are known."""
         return await self._index.caught_up(self._scope, tails, model_is_up=model_is_up)
 
-    async def found(self, ask_again: Callable[[str], bool], *, model_is_up: bool) -> Heard:
+    async def found(self, asks_again: Callable[[str], bool], *, model_is_up: bool) -> Heard:
         """The turns that the question is about, best first; those with a text that only asks again are passed over.
 
         A store that is down costs what it holds alone: the ends of the logs are read elsewhere.
         """
         try:
             try:
-                told = await self._told("hybrid" if model_is_up else "text", ask_again)
+                told = await self._told("hybrid" if model_is_up else "text", asks_again)
             except EmbedderFailed:
-                told = await self._told("text", ask_again)
+                told = await self._told("text", asks_again)
             return Heard(told=await self._still_there(told) if self._index.apart else told)
         except StoreClosed:
             raise
@@ -71,27 +68,37 @@ class Said:
             said = str(error) or type(error).__name__
             return Heard(warnings=[f"what was said longer ago could not be searched: {said}"])
 
-    async def _told(self, mode: Mode, ask_again: Callable[[str], bool]) -> list[Told]:
-        n = self._asked.n + _BESIDES
+    async def _told(self, mode: Mode, asks_again: Callable[[str], bool]) -> list[Told]:
+        width = _WIDTH
         while True:
-            hits = await self._hits(mode, n)
-            told = [_told(hit) for hit in hits if not ask_again(hit.item.content)]
-            told = [one for one in told if self._asked.means(one.hit.item)]
-            if len(told) >= self._asked.n or len(hits) < n or n >= _MOST:
-                return told[: self._asked.n]
-            n *= 4  # somebody asks this every day
+            again = 0
 
-    async def _hits(self, mode: Mode, n: int) -> list[Hit]:
+            def counted(text: str) -> bool:
+                nonlocal again
+                asks = asks_again(text)
+                again += asks
+                return asks
+
+            hits = await self._hits(mode, counted, width)
+            # Who asks this every day has said it more often than its answer, which may not even be among so many.
+            if 2 * again < width.proposed or width.proposed >= _MOST:
+                break
+            width = replace(width, proposed=4 * width.proposed)
+        told = [_told(hit) for hit in hits]
+        return [one for one in told if self._asked.means(one.hit.item)]
+
+    async def _hits(self, mode: Mode, asks_again: Callable[[str], bool], width: Width) -> list[Hit]:
         asked = self._asked
         question = Question(
             text=asked.query,
             where=Where(space_of(self._scope), known_at=asked.as_of, conditions=asked.conditions),
-            n=n,
+            n=asked.n,
             min_relevance=asked.min_relevance,
             mode=mode,
-            width=_WIDTH,
             now=asked.now if asked.as_of is None else asked.as_of,
             asked_at=asked.now,
+            asks_again=asks_again,
+            width=width,
         )
         return await under_one_model(self._embedding, lambda _: self._recall.found(question))
 

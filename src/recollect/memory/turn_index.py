@@ -65,6 +65,7 @@ class TurnIndex:
         self._looked: set[Scope] = set()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._by_words_alone = False
         self._told: set[str] = set()
 
     @property
@@ -102,19 +103,25 @@ class TurnIndex:
             self._spoken.add(owner)
             ends = await self._ends(owner)
         behind = await self._behind(ends)
-        if model_is_up:
-            behind |= {space: 1 for space in self._left if owner_of(space) == owner}
-        self._soon(behind, model_is_up=model_is_up)
-        if not behind or not model_is_up or self._task is None or sum(behind.values()) > _WORTH_WAITING:
+        if not model_is_up:
+            self._soon(behind, model_is_up=False)
             return False
-        await asyncio.wait([self._task], timeout=_PATIENCE)
+        behind |= self._left_of(owner)
+        if not behind:
+            return False
+        self._soon(behind)
+        if sum(behind.values()) > _WORTH_WAITING:
+            return False
+        await self._done(_PATIENCE)
+        if left := self._left_of(owner):  # by one who had found the model down, a moment before it was up again
+            self._soon(left)
+            await self._done(_PATIENCE)
         return True
 
     async def catch_up(self, scope: Scope) -> None:
         """Index all that is not, of one user and agent, and wait for it."""
         self._soon(await self._behind(await self._ends(owner_of(space_of(scope)))))
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        await self._done()
 
     async def close(self) -> None:
         """Finish what is under way, within its time; the rest is done when somebody opens this again."""
@@ -134,28 +141,35 @@ class TurnIndex:
             found += page
         return [Delete(of_it.space, item.id) for item in found]
 
+    async def _done(self, within: float | None = None) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=within)
+
+    def _left_of(self, owner: Scope) -> dict[Space, int]:
+        return {space: 1 for space in self._left if owner_of(space) == owner}
+
     def _soon(self, spaces: Iterable[Space], *, model_is_up: bool = True) -> None:
         if self._closed:
             return
         for space in spaces:
             self._left.pop(space, None)
             self._waiting[space] = None
+        self._by_words_alone = not model_is_up
         if self._waiting and not self.busy:
-            work = self._work(by_words_alone=not model_is_up)
-            self._task = asyncio.get_running_loop().create_task(work, name="recollect-index")
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="recollect-index")
 
-    async def _work(self, *, by_words_alone: bool) -> None:
+    async def _work(self) -> None:
         """Log after log. Whatever goes wrong with one is told once, and it is left for later."""
         while self._waiting:
             # Taken out before it is looked at: what is said meanwhile puts it in again.
             space = next(iter(self._waiting))
             del self._waiting[space]
             try:
-                await self._follow(space, by_words_alone=by_words_alone)
+                await self._follow(space, by_words_alone=self._by_words_alone)
             except StoreClosed:
                 return
             except Exception as error:  # noqa: BLE001 - it is behind everybody's back: nobody else would hear of it
-                by_words_alone = by_words_alone or isinstance(error, EmbedderFailed)
+                self._by_words_alone = self._by_words_alone or isinstance(error, EmbedderFailed)
                 self._left[space] = None
                 self._tell(error)
 

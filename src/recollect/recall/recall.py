@@ -31,6 +31,10 @@ _REACH = 2
 
 # Asked by meaning alone, nothing changes the order of the nearest but how long their texts are.
 _SPARE = 4
+
+# By so many words a text may be longer than the question that it is: some are said twice, and two tell the day.
+_REPEATED = 8
+
 _MOST_CANDIDATES = 20_000
 _SPACES_KNOWN = 4096
 
@@ -122,7 +126,7 @@ class Judge:
             return evidence.speakers
         scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
-        worth = np.round(relevance(scored, evidence.weights, words_alone=self.question.mode == "text"), 4)
+        worth = np.round(self._relevance(scored, evidence, lookup), 4)
         # Asked by meaning alone, or by words alone, importance and age have no say in the order.
         nudges = nudge(evidence, self.question.now) if self.question.mode == "hybrid" else 0.0
         order = Order(evidence)
@@ -145,6 +149,30 @@ class Judge:
             )
             for at, why in zip(best, self._reasons(best, evidence, scored), strict=True)
         ]
+
+    def _relevance(self, scored: Scored, evidence: Evidence, lookup: Lookup) -> NDArray[np.float64]:
+        """How far each is about the question. The question itself, asked before, is not, and hides nothing that is.
+
+        It still speaks for the turns beside it: the next one may be the answer.
+        """
+        words_alone, again = self.question.mode == "text", self._asked_again(evidence, lookup)
+        if not again:
+            return relevance(scored, evidence.weights, words_alone=words_alone)
+        others = np.setdiff1d(np.arange(len(evidence)), np.array(again))
+        worth = np.full(len(evidence), -1.0)
+        worth[others] = relevance(scored.at(others), evidence.weights, words_alone=words_alone)
+        return worth
+
+    def _asked_again(self, evidence: Evidence, lookup: Lookup) -> list[int]:
+        asks_again = self.question.asks_again
+        if asks_again is None or not len(evidence):
+            return []
+        # Only what has every word of the question, and few others, can be the question. Most have not.
+        longest = len(self.asked.terms) + _REPEATED
+        every = np.flatnonzero((evidence.parts > 0.0).all(axis=0)).tolist()
+        likely = [at for at in every if evidence.briefs[at].length <= longest]
+        items = lookup.items([evidence.briefs[at].id for at in likely]) if likely else {}
+        return [at for at in likely if asks_again(items[evidence.briefs[at].id].content)]
 
     def _phrases(
         self, evidence: Evidence, ranked: NDArray[np.intp], worth: NDArray[np.float64], lookup: Lookup

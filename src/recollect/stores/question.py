@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -32,5 +33,7 @@ class Question:
     asked_at: datetime
     """When the access is counted."""
     mode: Mode = "hybrid"
+    asks_again: Callable[[str], bool] | None = None
+    """Which texts are the question itself: that it was asked before is no answer, and hides none."""
     width: Width | None = None
     """How many candidates are looked at; None: as the settings say."""
