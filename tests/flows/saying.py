@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from recollect import AgentMemory
 from recollect.memory.turn_items import name_of_mark, space_of
 from recollect.stores.ops import Delete
@@ -56,6 +58,13 @@ class Failing(HashEmbedder):
         if self.down:
             raise RuntimeError("no answer")
         return super().embed_batch(texts)
+
+
+class Stumbling(HashEmbedder):
+    """Has no answer to one text."""
+
+    def embed_batch(self, texts: Sequence[str]) -> Any:
+        return [self.embed(text) * (np.nan if text.startswith("The gibberish") else 1.0) for text in texts]
 
 
 class Hesitating(AsyncEmbedder):

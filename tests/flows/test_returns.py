@@ -141,9 +141,8 @@ INSTRUMENT = ["ask", "Which musical instrument does my neighbour play?"]
 def test_what_was_said_is_found_by_meaning_though_the_process_died_before_it_was_indexed(house: House):
     # Mutant: the logs are not looked at when a memory is opened.
     house.visit(MONDAY, "ada", "monday", ["behind"], ["say", LANDING, "Poor you."], ["killed"])
-    talk = [["say", f"Build {n} is green.", "Good."] for n in range(3)]
-    for day in range(1, 5):
-        house.visit(MONDAY + timedelta(days=day), "ada", f"day {day}", ["behind"], *talk, ["killed"])
+    talk = [one for n in range(4) for one in (["session", f"day {n}"], ["say", f"Build {n} is green.", "Good."])]
+    house.visit(MONDAY + timedelta(days=1), "ada", "day", ["behind"], *talk, ["killed"])
     [told] = house.visit(MONDAY + timedelta(days=400), "ada", "a year later", INSTRUMENT)
     assert f"{LANDING} (2026-03-02, session monday)" in told["text"]
 

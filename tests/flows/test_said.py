@@ -15,7 +15,18 @@ from recollect.stores.where import Where
 from recollect.testing import ManualClock
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener, indexed
-from tests.flows.saying import ASKED, REMARK, Failing, Hesitating, dropped_note, found, rows, settled, small_talk
+from tests.flows.saying import (
+    ASKED,
+    REMARK,
+    Failing,
+    Hesitating,
+    Stumbling,
+    dropped_note,
+    found,
+    rows,
+    settled,
+    small_talk,
+)
 
 
 class TestYearsLater:
@@ -62,7 +73,11 @@ class TestYearsLater:
         call = {"name": "look", "arguments": {}, "result": "The neighbour practises an instrument, the cello. " * 200}
         await talk.record_turn("Ask around.", "Next door they play the cello, an instrument.", tool_calls=[call])
         await small_talk(memory)
-        speakers = {item.turn.speaker: item for item in await rows(await settled(memory)) if "cello" in item.content}
+        speakers = {
+            item.turn.speaker: item
+            for item in await rows(await settled(memory))
+            if item.turn and "cello" in item.content
+        }
         assert set(speakers) == {"assistant", "tool"}
         assert len(speakers["tool"].content) < 2000  # an extract
         assert speakers["tool"].trust < 1.0
@@ -134,6 +149,16 @@ class TestBehindEverybodysBack:
         assert "cello" not in told[0]
         embedder.down = False
         assert await found(memory) == [REMARK]
+
+    async def test_a_text_that_the_model_cannot_embed_holds_nothing_up(self, opener: Opener):
+        # Mutant: a page is tried again and again.
+        memory = await opener(user="ada", session="home", embedder=Stumbling())
+        await memory.record_turn("The gibberish is in the drawer.")
+        await indexed(memory)
+        await memory.record_turn(REMARK)
+        await small_talk(memory)
+        assert await found(memory) == [REMARK]
+        assert await found(memory, "In which drawer is the gibberish?") == ["The gibberish is in the drawer."]
 
     async def test_the_lifecycle_makes_up_for_what_was_left(self, opener: Opener):
         embedder = Failing()

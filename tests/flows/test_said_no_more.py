@@ -18,7 +18,7 @@ from recollect.stores.where import Where
 from recollect.testing import ManualClock
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener, indexed
-from tests.flows.saying import ASKED, REMARK, Failing, Hesitating, found, rows, settled, small_talk
+from tests.flows.saying import ASKED, REMARK, Failing, Hesitating, dropped_note, found, rows, settled, small_talk
 
 
 async def two_places(tmp_path: Path, **options: Any) -> AgentMemory:
@@ -103,6 +103,19 @@ class TestCleared:
             await small_talk(memory)
             assert await found(memory) == [text]
 
+    async def test_leftovers_of_a_log_that_was_cleared_go_when_it_is_looked_at(self, memory: AgentMemory):
+        # Mutant: what has no note is indexed as it is.
+        home = memory.scoped(session="home")
+        await home.record_turn(REMARK)
+        await indexed(memory)
+        # As one leaves it who clears while a step waits for its commit, or dies between two stores.
+        note = await dropped_note(home)
+        await memory._parts.stores.records("semantic").write(*note)
+        await memory._parts.stores.log("conversation").write(Clear(home.conversation.space))
+        await home.record_turn("Good morning, the build is green.")
+        await indexed(memory)
+        assert [item.content for item in await rows(memory)] == ["Good morning, the build is green."]
+
     async def test_in_two_stores_the_items_go_first_and_a_crash_leaves_no_item_without_its_source(self, tmp_path: Path):
         # Mutant: the log is cleared before the index.
         memory = await two_places(tmp_path)
@@ -158,6 +171,15 @@ class TestInConfidence:
         assert await found(memory) == []
         assert not any("cello" in item.content for item in await rows(memory))
         assert any("bins" in item.content for item in await rows(memory))
+
+    async def test_also_where_the_answer_comes_on_the_next_page_of_the_log(self, memory: AgentMemory):
+        # Mutant: the note does not say that the last word was in confidence.
+        home = memory.scoped(session="home")
+        await home.conversation.add_message("user", f"Between us: {REMARK}")
+        await indexed(memory)
+        await home.conversation.add_message("assistant", "A cello, what an instrument!")
+        await indexed(memory)
+        assert await rows(memory) == []
 
     async def test_what_is_taken_back_later_is_taken_out(self, opener: Opener):
         # Mutant: only new entries are looked at.

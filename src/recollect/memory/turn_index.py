@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from recollect.clock import Clock, aware
-from recollect.errors import Conflict, EmbedderFailed, StoreClosed
+from recollect.errors import BadVector, Conflict, EmbedderFailed, StoreClosed
 from recollect.inference.base import Embedding
 from recollect.lifecycle.statements import asks_to_be_forgotten
 from recollect.memory.in_confidence import is_confided
@@ -38,6 +38,9 @@ _WORTH_WAITING = 64
 
 # …and no longer than this: the model may hang, and what was found is shown.
 _PATIENCE = 2.0
+
+# Of so many logs it is remembered how far they are indexed.
+_KNOWN = 100_000
 
 # More than anybody has.
 _EVERY_SESSION = 1 << 20
@@ -83,6 +86,10 @@ class TurnIndex:
 
     def noted(self, space: Space) -> None:
         """Something was said in a log, or cleared from it: look at it soon."""
+        if len(self._up_to) > _KNOWN:  # what is known of them can be read again
+            self._up_to.clear()
+            self._looked.clear()
+            self._spoken.clear()
         self._spoken.add(owner_of(space))
         self._soon([space])
 
@@ -223,8 +230,12 @@ class TurnIndex:
             return True
         after = max(_seq(held), held.metadata.get("words", 0)) if by_words_alone else _seq(held)
         page = await self.log.read(space, after=after, limit=_PAGE)
+        told = _told(page, held, by_words_alone=by_words_alone)
         if page:
-            await self._keep(space, page, held, by_words_alone=by_words_alone)
+            try:
+                await self._keep(space, page, held, told, by_words_alone=by_words_alone)
+            except BadVector:  # the model cannot say what this means, and will not tomorrow: the rest is not held up
+                await self._keep(space, page, held, told, by_words_alone=True)
         elif not by_words_alone:
             self._up_to[space] = _seq(held)
         return not page
@@ -240,14 +251,16 @@ class TurnIndex:
         await self.records.write(Put(item=note, expect=0))
         return (await self._marks([space])).get(space)
 
-    async def _keep(self, space: Space, page: list[Entry], held: MemoryItem, *, by_words_alone: bool) -> None:
+    async def _keep(
+        self, space: Space, page: list[Entry], held: MemoryItem, told: Mapping[str, Any], *, by_words_alone: bool
+    ) -> None:
+        """A page into the index, and with it in the note what is `told` of that."""
         private = await self._private(space, page, held)
         if private:  # first of all: what somebody took back does not wait for a model
             await self.records.write(*(Delete(space_of(owner_of(space)), id_of(space, one)) for one in private))
         hidden = {one.id for one in private}
         said = [one for one in page if one.id not in hidden]
         items, terms = await asyncio.to_thread(_readied, space, said)
-        told = _told(page, held, by_words_alone=by_words_alone)
         note = mark(space, told, held, self.now)
 
         async def write(model: Model) -> None:
@@ -284,8 +297,10 @@ def _is_private(entry: Entry) -> bool:
     return entry.kind == "user" and asks_to_be_forgotten(entry.content)
 
 
-def _told(page: Sequence[Entry], held: MemoryItem, *, by_words_alone: bool) -> dict[str, Any]:
+def _told(page: Sequence[Entry], held: MemoryItem, *, by_words_alone: bool) -> Mapping[str, Any]:
     """What the note says after a page: how far the log is indexed, and whether the next words may answer a secret."""
+    if not page:
+        return held.metadata
     users = [entry for entry in page if entry.kind == "user"]
     private = _is_private(users[-1]) if users else bool(held.metadata.get("private"))
     if by_words_alone:
