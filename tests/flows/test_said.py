@@ -149,6 +149,7 @@ class TestBehindEverybodysBack:
         assert "cello" not in told[0]
         embedder.down = False
         assert await found(memory) == [REMARK]
+        assert len(await rows(memory)) == len({item.derived_from for item in await rows(memory)}) == 17
 
     async def test_a_text_that_the_model_cannot_embed_holds_nothing_up(self, opener: Opener):
         # Mutant: a page is tried again and again.
@@ -208,9 +209,12 @@ class TestBehindEverybodysBack:
             assert note is not None
 
     async def test_what_a_step_said_is_found_when_the_step_is_committed(self, memory: AgentMemory):
+        # Mutant: only what was said in this process is looked at.
+        await memory.record_turn("Good morning, the build is green.")
+        assert await found(memory) == []
         thoughts = memory.checkpoints.minds().attempt()
         await thoughts.memory.record_turn(REMARK)
         await indexed(memory)
-        assert await rows(memory) == []
+        assert len(await rows(memory)) == 1
         await memory._parts.stores.tasks().write(*await thoughts.collected())
         assert await found(memory) == [REMARK]
