@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from recollect import AgentMemory
-from recollect.memory.turn_items import name_of_mark, space_of
+from recollect.memory.turn_items import name_of_mark, owner_of, space_of
 from recollect.stores.ops import Delete
 from recollect.stores.where import Where
 from recollect.values import MemoryItem
@@ -46,7 +46,8 @@ async def settled(memory: AgentMemory) -> AgentMemory:
 
 
 async def dropped_note(memory: AgentMemory) -> list[Any]:
-    return [Delete(memory.scope.space("lifecycle"), name_of_mark(memory.conversation.space))]
+    log = memory.conversation.space
+    return [Delete(owner_of(log).space("lifecycle"), name_of_mark(log))]
 
 
 class Failing(HashEmbedder):

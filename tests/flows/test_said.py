@@ -95,6 +95,8 @@ class TestYearsLater:
         await small_talk(memory)
         assert {REMARK, later} <= set(await found(memory, min_relevance=0.4))
         assert await found(memory, as_of=before) == [REMARK]
+        for day in range(30):
+            await memory.scoped(session="c").record_turn(f"Day {day}: {later}", metadata={"about": "noise"})
         assert await found(memory, where={"about": "news"}) == [later]
         assert len(await found(memory, n=1)) == 1
         assert await found(memory, min_relevance=1.0) == []
