@@ -220,3 +220,4 @@ class TestBehindEverybodysBack:
         assert len(await rows(memory)) == 1
         await memory._parts.stores.tasks().write(*await thoughts.collected())
         assert await found(memory) == [REMARK]
+        assert len(await rows(memory)) == 2
