@@ -60,3 +60,8 @@ async def memory(opener: Opener) -> AgentMemory:
 async def real(opener: Opener, minilm: MiniLM) -> AgentMemory:
     """With the local model that users get."""
     return await opener(user="ada", embedder=minilm)
+
+
+async def indexed(memory: AgentMemory) -> None:
+    """Wait until all that was said can be found: in real life nobody does."""
+    await memory._parts.said.catch_up(memory.scope)

@@ -13,7 +13,7 @@ from recollect.testing import ManualClock
 from recollect.values import Context
 from recollect.words.tokens import count_tokens
 from tests.embedders import HashEmbedder
-from tests.flows.conftest import Opener
+from tests.flows.conftest import Opener, indexed
 
 OFF_TOPIC = (
     "How do volcanoes erupt?",
@@ -349,6 +349,7 @@ class TestWithoutATier:
         embedder = Stopping()
         memory = await opener(user="ada", session="s-3", embedder=embedder)
         await furnish(memory, clock)
+        await indexed(memory)
         embedder.down = True
         context = await memory.recall("invoice export")
         assert contents(context, "semantic")

@@ -244,7 +244,8 @@ def watch(memory: AgentMemory) -> list[list[Append]]:
         real = log.write
 
         async def write(*writes: Write, real: Any = real) -> None:
-            seen.append(list(writes))
+            if any(isinstance(one, Append) for one in writes):  # what is made of it comes later, and nobody waits
+                seen.append(list(writes))
             await real(*writes)
 
         log.write = write

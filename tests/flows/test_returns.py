@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from recollect import AgentMemory
+from recollect.inference.minilm import MiniLM
+
 MONDAY = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,12 +23,12 @@ class House:
     """One store file, and visits to it: each is a process that ends before the next begins."""
 
     def __init__(self, store: Path) -> None:
-        self._store = store
+        self.store = store
 
     def visit(self, time: datetime, user: str, session: str, *commands: list[Any]) -> list[Any]:
         program = Path(__file__).with_name("visit.py")
         ran = subprocess.run(
-            [sys.executable, str(program), str(self._store), time.isoformat(), user, session],
+            [sys.executable, str(program), str(self.store), time.isoformat(), user, session],
             input=json.dumps(commands), capture_output=True, text=True, timeout=240, cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         )  # fmt: skip
@@ -129,3 +132,26 @@ def test_a_preference_of_session_1_is_used_in_session_47(house: House):
     assert any("metric units" in known for known in units["known"])
     assert not any("imperial" in known for known in units["known"])
     assert any("surveyor in Porto" in known for known in who["known"])
+
+
+LANDING = "The chap across the landing saws away at his cello every evening."
+INSTRUMENT = ["ask", "Which musical instrument does my neighbour play?"]
+
+
+def test_what_was_said_is_found_by_meaning_though_the_process_died_before_it_was_indexed(house: House):
+    # Mutant: the logs are not looked at when a memory is opened.
+    house.visit(MONDAY, "ada", "monday", ["behind"], ["say", LANDING, "Poor you."], ["killed"])
+    talk = [one for n in range(4) for one in (["session", f"day {n}"], ["say", f"Build {n} is green.", "Good."])]
+    house.visit(MONDAY + timedelta(days=1), "ada", "day", ["behind"], *talk, ["killed"])
+    [told] = house.visit(MONDAY + timedelta(days=400), "ada", "a year later", INSTRUMENT)
+    assert f"{LANDING} (2026-03-02, session monday)" in told["text"]
+
+
+async def test_what_another_process_said_meanwhile_is_found(house: House, minilm: MiniLM):
+    async with AgentMemory.open(house.store, user="ada", session="here", embedder=minilm) as memory:
+        await memory.record_turn("Good morning, the build is green.", "Good.")
+        assert "cello" not in str(await memory.recall(INSTRUMENT[1]))
+        house.visit(MONDAY, "ada", "there", ["say", LANDING, "Poor you."])
+        house.visit(MONDAY, "ada", "elsewhere", ["behind"], ["say", "I have moved to Tromsø.", "Brr."], ["killed"])
+        assert LANDING in str(await memory.recall(INSTRUMENT[1]))
+        assert "Tromsø" in str(await memory.recall("Which town do I live in?"))

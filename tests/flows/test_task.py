@@ -305,7 +305,8 @@ async def test_a_lesson_never_comes_before_what_it_was_learned_from(tmp_path: Pa
         write = records.write
 
         async def fail(*writes: Any) -> None:
-            written.extend(one.kind for one in await memory.episodic.get_recent())
+            if any(one.space.tier == "semantic" for one in writes):
+                written.extend(one.kind for one in await memory.episodic.get_recent())
             raise StoreUnavailable("away")
 
         records.write = fail

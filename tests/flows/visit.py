@@ -31,6 +31,9 @@ async def visit(store: str, time: str, user: str, session: str, commands: list[l
         elif name == "session":
             memory = memory.scoped(session=arguments[0])
             told.append(None)
+        elif name == "behind":  # whatever is done behind this process's back is not done: it dies before
+            memory._parts.said._closed = True
+            told.append(None)
         elif name == "killed":
             sys.stdout.write(json.dumps(told))
             sys.stdout.flush()

@@ -125,6 +125,9 @@ class Lifecycle:
 
 async def _look_after(run: Run, *, facts: bool, tasks: bool) -> None:
     """The stages in their order: what deserves to last is taken out before anything goes."""
+    if run.means.index is not None and not run.dry:
+        with run.stage("index"):
+            await run.means.index(run.scope)
     with run.stage("promote"):
         await Promotion(run).run()
     # Tasks are an agent's, whomever it works for: a user who is new to it must not vouch for their clock.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,6 +33,8 @@ class Means:
     settings: Settings
     clock: Clock
     llm: LanguageModel | None = None
+    index: Callable[[Scope], Awaitable[None]] | None = None
+    """Makes what was said in the conversations of a user findable, as far as it is not yet."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from recollect.memory.stats import Stats, stats_of
 from recollect.memory.step_memory import Minds
 from recollect.memory.task_life import StepRecord, TaskLife, TaskOutcome
 from recollect.memory.turn_record import TurnRecord, record, turn_of
+from recollect.memory.turn_removal import Followed
 from recollect.runtime.checkpoints import Checkpoints
 from recollect.settings import Settings
 from recollect.tiers.conversation import ConversationMemory
@@ -53,6 +54,7 @@ class AgentMemory:
             clock=clock,
             summarise=parts.summarise if parts.llm else None,
             ids=parts.new_id,
+            index=Followed(parts.said, stores.log("conversation"), stores.records("semantic")),
         )
         self.episodic = EpisodicMemory(
             stores.log("episodic"), scope=scope, settings=settings, clock=clock, ids=parts.new_id
@@ -277,6 +279,7 @@ class AgentMemory:
         """Finish what was begun and let go of files and threads; safe to call twice."""
         for lifecycle in list(self._parts.lifecycles):
             await lifecycle.stop()
+        await self._parts.said.close()
         await self._parts.close_models()
         await self._parts.stores.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ from recollect.inference.base import Embedding
 from recollect.lifecycle.statements import asks_to_be_forgotten
 from recollect.memory.asked import Asked
 from recollect.memory.candidates import LASTS, Candidate, Session, Told
+from recollect.memory.said import Heard, Said, open_to_all
 from recollect.recall.across import Found, together
 from recollect.recall.calibrate import DEFAULT, Calibration, calibrated
 from recollect.recall.echoes import echoes, key
@@ -30,13 +32,12 @@ from recollect.tiers.entries import entire
 from recollect.tiers.messages import ROLES
 from recollect.values import Hit, Scope, Space
 
-__all__ = ["FURTHER_BACK", "LASTS", "Lately", "Meanings"]
+__all__ = ["LASTS", "Lately", "Meanings"]
 
-# The newest so many of a log are looked at.
+# The newest so many of a log are looked at. Of what was said this is what a question may lean on, and what is so new
+# that it may not be indexed yet; all the rest is found by the index.
 _EPISODES = Reach(own=24, others=16, of_each=20)
-_MESSAGES = Reach(own=24, others=12, of_each=16)
-FURTHER_BACK = Reach(own=2000, others=40, of_each=100)
-"""How far messages are looked through for their words, when nothing nearer has to do with a question."""
+_MESSAGES = Reach(own=24, others=2, of_each=16)
 # Instructions and summaries are of their own session alone.
 _SAID_ELSEWHERE = frozenset(("user", "assistant", "tool"))
 _SPEAKERS = frozenset(ROLES) - {"system"}
@@ -78,6 +79,16 @@ class Meanings:
         """Have the question embedded, once for everybody who is going to ask with it."""
         await self._embedded([])
 
+    async def of_the_question_if_it_can_be(self) -> None:
+        """The same for those who can do without."""
+        with suppress(EmbedderFailed):
+            await self._embedded([])
+
+    @property
+    def failed(self) -> bool:
+        """Whether the embedder has been found to be down."""
+        return self._failed is not None
+
     async def cosines(self, texts: Sequence[str]) -> tuple[list[float], Calibration] | None:
         """How near each text is to the question; None while the embedder is down."""
         try:
@@ -111,10 +122,9 @@ _CALIBRATED: WeakKeyDictionary[Embedding, tuple[str, Calibration]] = WeakKeyDict
 class Lately:
     """Two sources: what happened and what was said, in this session and in the user's others."""
 
-    def __init__(self, asked: Asked, scope: Scope, meanings: Meanings, messages: Reach = _MESSAGES) -> None:
+    def __init__(self, asked: Asked, scope: Scope, meanings: Meanings) -> None:
         self._asked = asked
         self._scope = scope
-        self._messages = messages
         self._meanings = meanings
         self._leaning = leans(asked.query)
         self._words_asked = _words_of(asked.query)
@@ -129,28 +139,48 @@ class Lately:
         told = sorted(await self._told([own, *self._of_others(own, others)]), key=lambda one: one.entry.at)
         return Found([one.line(RECENT, _kind_of(one)) for one in told])
 
-    async def said(self, log: Log, summary: Callable[[], Awaitable[str | None]]) -> Found:
-        """The summary of this session and the messages that the question is about, newest last."""
+    async def said(self, log: Log, summary: Callable[[], Awaitable[str | None]], index: Said) -> Found:
+        """The summary of this session and the messages that the question is about, of any session, newest last."""
         if not self._asked.n:
             return Found()
         here = self._scope.space("conversation")
-        mine, *others = await self._read(log, here, self._messages, _SAID_ELSEWHERE)
+        (mine, *others), heard = await self._read_and_heard(log, here, index)
         # Instructions are no news to anybody, and a message may be nothing but calls of tools.
         own = self._aged(_saying(mine, _SPEAKERS), _NEWEST_MESSAGES)
         summed_up = await self._summed_up(mine, summary)
         before = [] if summed_up is None else [Session(Tail.of(here, [summed_up]), [0], {0: 0})]
         told = await self._told([*self._of_others(own, others), *before, own])
-        elsewhere = sorted((one for one in told if one.space != here), key=lambda one: one.entry.at)
+        told = _each_once(told, open_to_all(heard.told, here, others), here, self._asked.n)
+        elsewhere = [one for one in told if one.space != here]
+        in_turn = [one for one in told if one.space == here]
         return Found(
             [
-                *(one.line(RECENT, one.entry.kind) for one in elsewhere),
+                *(one.line(RECENT, one.entry.kind) for one in sorted(elsewhere, key=_said_at)),
                 *(
                     one.line(CURRENT, one.entry.kind) if one.entry.kind in ROLES else self._part_of_summary(one)
-                    for one in told
-                    if one.space == here
+                    for one in sorted(in_turn, key=lambda one: (one.entry.kind in ROLES, one.entry.seq))
                 ),
-            ]
+            ],
+            warnings=heard.warnings,
         )
+
+    async def _read_and_heard(self, log: Log, here: Space, index: Said) -> tuple[list[Tail], Heard]:
+        """The ends of the logs and what the index has, at once; again, when the ends were not indexed yet."""
+        reading = self._read(log, here, _MESSAGES, _SAID_ELSEWHERE)
+        if index.anything:
+            tails, heard = await together(reading, self._heard(index))
+        else:
+            tails, heard = await reading, None
+        if not any(tails):
+            return tails, heard or Heard()
+        await self._meanings.of_the_question_if_it_can_be()
+        if await index.caught_up(tails, model_is_up=not self._meanings.failed) or heard is None:
+            heard = await self._heard(index)
+        return tails, heard
+
+    async def _heard(self, index: Said) -> Heard:
+        await self._meanings.of_the_question_if_it_can_be()
+        return await index.found(self._repeats, model_is_up=not self._meanings.failed)
 
     def _aged(self, tail: Tail, lean: int = NEWEST, *, elsewhere: bool = False) -> Session:
         """A session with the ages of its entries; what says nothing by itself has none, and is not counted."""
@@ -303,6 +333,35 @@ def _without_echoes(places: Sequence[int], worth: list[float], keys: Sequence[st
     for echo, said in found.items():
         worth[places[said]] = max(worth[places[said]], worth[places[echo]])
     return [at for place, at in enumerate(places) if place not in found]
+
+
+def _each_once(told: Sequence[Told], heard: Sequence[Told], here: Space, n: int) -> list[Told]:
+    """What was found in two ways once, as relevant as it is in the better of them; the best `n`.
+
+    A search knows all that was ever said, and what it has not found among the best of another session comes last:
+    held against the question by itself, as the newest are, a text seems better than it is beside the others.
+    """
+    best = {(one.space, one.entry.id): one for one in told}
+    for one in heard:
+        place = (one.space, one.entry.id)
+        known = best.get(place)
+        if known is None:
+            best[place] = one
+        elif one.hit.relevance > known.hit.relevance:
+            # The log has the words whole.
+            best[place] = replace(known, hit=replace(one.hit, item=known.hit.item))
+    searched = {(one.space, one.entry.id) for one in heard}
+
+    def worth(place: tuple[Space, str]) -> Any:
+        one = best[place]
+        first = place in searched or one.space == here or bool(one.hit.why.reason)
+        return first, one.hit.relevance, *_said_at(one)
+
+    return [best[place] for place in sorted(best, key=worth, reverse=True)[:n]]
+
+
+def _said_at(one: Told) -> tuple[datetime, str, int]:
+    return one.entry.at, one.space.session, one.entry.seq
 
 
 def _kind_of(episode: Told) -> str:

@@ -16,6 +16,7 @@ from recollect.inference.connect import connect_embedder, connect_llm
 from recollect.inference.ledger import Ledger
 from recollect.memory.parts import Parts
 from recollect.memory.reembedding import holding_vectors
+from recollect.memory.turn_index import TurnIndex
 from recollect.recall.recall import Recall
 from recollect.settings import Settings
 from recollect.stores.base import Records
@@ -112,6 +113,7 @@ async def open_parts(
         embedding=embedding,
         facts=facts,
         procedures=procedures,
+        said=TurnIndex(stores.records("semantic"), stores.log("conversation"), embedding, now),
         settings=options,
         clock=now,
         llm=model,

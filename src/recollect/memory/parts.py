@@ -12,6 +12,7 @@ from recollect.inference.ledger import Ledger
 from recollect.inference.llm import LanguageModel, summary_of
 from recollect.inference.summarise import Passage
 from recollect.lifecycle import Lifecycle, Means
+from recollect.memory.turn_index import TurnIndex
 from recollect.recall.recall import Recall
 from recollect.settings import Settings
 from recollect.stores.connect import Stores
@@ -33,6 +34,7 @@ class Parts:
     embedding: Embedding
     facts: Recall
     procedures: Recall
+    said: TurnIndex
     settings: Settings
     clock: Clock
     llm: LanguageModel | None
@@ -61,6 +63,7 @@ class Parts:
             settings=self.settings,
             clock=self.clock,
             llm=self.llm,
+            index=self.said.catch_up,
         )
 
     async def close_models(self) -> None:

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 from recollect.errors import EmbedderFailed
 from recollect.lifecycle.overtaken import Overtaken, asks_of_the_past, overtaken
 from recollect.memory.asked import Asked
-from recollect.memory.looking_back import FURTHER_BACK, LASTS, Lately, Meanings
+from recollect.memory.looking_back import LASTS, Lately, Meanings
 from recollect.memory.parts import Parts
-from recollect.recall.across import Found, Source, across, each_once, together
+from recollect.memory.said import Said
+from recollect.recall.across import Found, Source, across, together
 from recollect.recall.clauses import clauses, uncovered
 from recollect.recall.lines import CURRENT, KNOWLEDGE, PROCEDURES, Line
 from recollect.recall.pack import pack
@@ -47,12 +48,7 @@ class Tiers(Protocol):
 
 async def recalled(parts: Parts, tiers: Tiers, asked: Asked) -> Context:
     """What matters for a question, from every tier that was asked for."""
-    recalling = Recalling(parts, tiers, asked)
-    found = await across(recalling.sources())
-    nothing = not found.left_out and all(line.hit.tier == "working" for line in found.lines)
-    if nothing and "conversation" in asked.tiers:
-        further = await across([recalling.further_back()])
-        found = Found(each_once([*found.lines, *further.lines]), further.left_out, found.warnings)
+    found = await across(Recalling(parts, tiers, asked).sources())
     return pack(asked.query, found.lines, asked.budget, left_out=found.left_out, warnings=found.warnings)
 
 
@@ -72,12 +68,15 @@ class Recalling:
     def sources(self) -> list[Source]:
         """The tiers that were asked for, in the order in which they are read."""
         stores, slow = self._parts.stores, _PATIENCE + self._parts.settings.embed_timeout
-        lately = Lately(self._in_their_words, self._tiers.scope, self._meanings_of_theirs)
+        scope, theirs = self._tiers.scope, self._in_their_words
+        lately = Lately(theirs, scope, self._meanings_of_theirs)
+        said = Said(self._parts.said, self._parts.facts, self._parts.embedding, scope, theirs)
+        log, summary = stores.log("conversation"), self._tiers.conversation.summary
         every: dict[Tier, Source] = {
             "working": Source(name="working", ask=self._working, patience=_PATIENCE, stored=False),
             "conversation": Source(
                 name="conversation",
-                ask=lambda: self._as_it_is(lately.said(stores.log("conversation"), self._tiers.conversation.summary)),
+                ask=lambda: self._as_it_is(lately.said(log, summary, said)),
                 patience=slow,
             ),
             "episodic": Source(
@@ -87,17 +86,6 @@ class Recalling:
             "procedural": Source(name="procedural", ask=self._procedural, patience=slow),
         }
         return [source for tier, source in every.items() if tier in self._asked.tiers]
-
-    def further_back(self) -> Source:
-        """What was said longer ago, by its words: for a question that nothing nearer has to do with."""
-        lately = Lately(self._in_their_words, self._tiers.scope, self._meanings_of_theirs, FURTHER_BACK)
-        log, summary = self._parts.stores.log("conversation"), self._tiers.conversation.summary
-        return Source(
-            name="conversation",
-            ask=lambda: self._as_it_is(lately.said(log, summary)),
-            patience=_PATIENCE + self._parts.settings.embed_timeout,
-            stored=False,
-        )
 
     async def _working(self) -> Found:
         """The task at hand: always shown when there is one. It is of now, so a question about then leaves it out."""

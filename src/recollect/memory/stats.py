@@ -15,9 +15,11 @@ from recollect.stores.where import Condition, Where
 from recollect.tiers.episodic import KINDS
 from recollect.tiers.messages import ROLES
 from recollect.tiers.working import WorkingMemory
-from recollect.values import TIER_NAMES, Scope, Space
+from recollect.values import Scope, Space, Tier
 
 _PAGE = 1000
+# What conversations are found by lives there too, and so do notes; they are not counted: both are made of the rest.
+_KEPT_AS_ITEMS: tuple[Tier, ...] = ("semantic", "procedural")
 _FIRST_STEP = 86_400_000_000  # a day, in microseconds
 
 
@@ -50,7 +52,7 @@ class Stats:
 
 async def stats_of(scope: Scope, stores: Stores, working: WorkingMemory, spent: tuple[Spent, ...] = ()) -> Stats:
     records = stores.records("semantic")
-    spaces = [count for count in await records.spaces() if count.space.tier in TIER_NAMES]
+    spaces = [count for count in await records.spaces() if count.space.tier in _KEPT_AS_ITEMS]
     model = await records.model()
     facts = await _records(records, scope.space("semantic"))
     holding = {id(store): store for store in (records, stores.records("procedural"))}

@@ -58,6 +58,11 @@ class Scored:
     own: Column
     meaning: Column
 
+    def at(self, places: NDArray[np.intp]) -> Scored:
+        """Some of the candidates."""
+        shares = {name: share[places] for name, share in self.shares.items()}
+        return Scored(self.total[places], shares, self.words[:, places], self.own[places], self.meaning[places])
+
 
 def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Weights()) -> Scored:
     """Add the evidence up.

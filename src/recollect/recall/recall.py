@@ -21,7 +21,7 @@ from recollect.settings import Settings
 from recollect.stores.base import Records
 from recollect.stores.evidence import Ask, Brief, Evidence, Lookup
 from recollect.stores.ops import Model, Touch
-from recollect.stores.question import Question
+from recollect.stores.question import Question, Width
 from recollect.values import Hit, Space, Why
 from recollect.words import date_terms
 
@@ -31,6 +31,10 @@ _REACH = 2
 
 # Asked by meaning alone, nothing changes the order of the nearest but how long their texts are.
 _SPARE = 4
+
+# By so many words a text may be longer than the question that it is: some are said twice, and two tell the day.
+_REPEATED = 8
+
 _MOST_CANDIDATES = 20_000
 _SPACES_KNOWN = 4096
 
@@ -47,18 +51,20 @@ class Recall:
 
     async def search(self, question: Question) -> list[Hit]:
         """The hits that are relevant enough, best first, at most `n`. Counts an access to each."""
-        hits = await self._hits(question) if question.n else []
+        hits = await self.found(question)
         if hits:
             ids = tuple(hit.item.id for hit in hits)
             self._store.touch(Touch(question.where.space, ids, question.asked_at))
         return hits
 
-    async def _hits(self, question: Question) -> list[Hit]:
-        """Plan, gather and judge.
+    async def found(self, question: Question) -> list[Hit]:
+        """The same, without counting an access.
 
         A question is planned with the speakers that were known last time. The store says who there is now, in the
         same reading; in the rare case that somebody has spoken for the first time, it is planned again.
         """
+        if not question.n:
+            return []
         space = question.where.space
         calibration = DEFAULT if question.mode == "text" else await self._calibrated()
         speakers = self._speakers.get(space, frozenset())
@@ -82,8 +88,9 @@ class Recall:
         vector = None if question.mode == "text" else (await self._embedding.embed([asked.embedded]))[0]
         # In a dialogue, neighbours and speakers change the order; of facts, the best are nearer the top of each list.
         proposed = self._settings.candidates if speakers else self._settings.candidates // 2
-        limit = max(_twice(question), proposed)
-        ask = Ask(question.where, vector, asked.terms, limit, _REACH, self._model())
+        width = question.width or Width(proposed, _REACH)
+        limit = max(_twice(question), width.proposed)
+        ask = Ask(question.where, vector, asked.terms, limit, width.reach, self._model())
         return await self._store.gather(ask, Judge(question, asked, calibration, speakers))
 
     async def _near(self, question: Question, calibration: Calibration) -> list[Hit] | frozenset[str]:
@@ -119,7 +126,7 @@ class Judge:
             return evidence.speakers
         scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
-        worth = np.round(relevance(scored, evidence.weights, words_alone=self.question.mode == "text"), 4)
+        worth = np.round(self._relevance(scored, evidence, lookup), 4)
         # Asked by meaning alone, or by words alone, importance and age have no say in the order.
         nudges = nudge(evidence, self.question.now) if self.question.mode == "hybrid" else 0.0
         order = Order(evidence)
@@ -142,6 +149,30 @@ class Judge:
             )
             for at, why in zip(best, self._reasons(best, evidence, scored), strict=True)
         ]
+
+    def _relevance(self, scored: Scored, evidence: Evidence, lookup: Lookup) -> NDArray[np.float64]:
+        """How far each is about the question. The question itself, asked before, is not, and hides nothing that is.
+
+        It still speaks for the turns beside it: the next one may be the answer.
+        """
+        words_alone, again = self.question.mode == "text", self._asked_again(evidence, lookup)
+        if not again:
+            return relevance(scored, evidence.weights, words_alone=words_alone)
+        others = np.setdiff1d(np.arange(len(evidence)), np.array(again))
+        worth = np.full(len(evidence), -1.0)
+        worth[others] = relevance(scored.at(others), evidence.weights, words_alone=words_alone)
+        return worth
+
+    def _asked_again(self, evidence: Evidence, lookup: Lookup) -> list[int]:
+        asks_again = self.question.asks_again
+        if asks_again is None or not len(evidence):
+            return []
+        # Only what has every word of the question, and few others, can be the question. Most have not.
+        longest = len(self.asked.terms) + _REPEATED
+        every = np.flatnonzero((evidence.parts > 0.0).all(axis=0)).tolist()
+        likely = [at for at in every if evidence.briefs[at].length <= longest]
+        items = lookup.items([evidence.briefs[at].id for at in likely]) if likely else {}
+        return [at for at in likely if asks_again(items[evidence.briefs[at].id].content)]
 
     def _phrases(
         self, evidence: Evidence, ranked: NDArray[np.intp], worth: NDArray[np.float64], lookup: Lookup

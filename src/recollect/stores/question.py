@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -9,6 +10,14 @@ from typing import Literal
 from recollect.stores.where import Where
 
 Mode = Literal["hybrid", "dense", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """So many are proposed by their meaning, as many by their words, and the turns within reach of each."""
+
+    proposed: int
+    reach: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +33,7 @@ class Question:
     asked_at: datetime
     """When the access is counted."""
     mode: Mode = "hybrid"
+    asks_again: Callable[[str], bool] | None = None
+    """Which texts are the question itself: that it was asked before is no answer, and hides none."""
+    width: Width | None = None
+    """How many candidates are looked at; None: as the settings say."""

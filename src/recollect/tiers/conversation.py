@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
@@ -59,6 +59,16 @@ _HEAD = 8
 _TRIES = 8
 
 
+class Index(Protocol):
+    """What conversations are found by. It is made of them, behind their back, and never outlives them."""
+
+    def noted(self, space: Space) -> None:
+        """Something was said there; it is looked at soon, and nobody waits for it."""
+
+    async def clear(self, space: Space, *instead: Append) -> None:
+        """Empty a log, for what is said `instead`, and let go of all that it was found by."""
+
+
 class ConversationMemory:
     """The conversation of one session.
 
@@ -81,8 +91,10 @@ class ConversationMemory:
         summarise_timeout: float = 30.0,
         count: Count = count_tokens,
         ids: Callable[[], str] = fresh_id,
+        index: Index | None = None,
     ) -> None:
         self._store = store
+        self._index = index
         self._scope = scope
         self._clock = clock
         self._limits = Limits(max_messages, max_tokens, summarize_threshold)
@@ -175,6 +187,8 @@ class ConversationMemory:
 
         Whoever names what was `said` since the last time spares a look at all that is shown, while there is room.
         """
+        if self._index is not None:
+            self._index.noted(self.space)
         if self._rolling.locked():
             self._overlooked = True
             return
@@ -217,7 +231,7 @@ class ConversationMemory:
     async def clear(self) -> None:
         """Forget the whole conversation, its summary too."""
         async with self._rolling:
-            await self._store.write(Clear(self.space))
+            await self._empty()
 
     async def export(self) -> dict[str, Any]:
         """The whole conversation as JSON data that `import_from` takes."""
@@ -259,8 +273,14 @@ class ConversationMemory:
             entry = replace(made, id=self._ids(), metadata=place)
             writes.insert(covered, Append(space=self.space, entry=entry))
         async with self._rolling:
-            await self._store.write(Clear(self.space), *writes)
+            await self._empty(*writes)
         await self.settle()
+
+    async def _empty(self, *instead: Append) -> None:
+        if self._index is None:
+            await self._store.write(Clear(self.space), *instead)
+        else:
+            await self._index.clear(self.space, *instead)
 
     def _imported(self, given: Any, at: int) -> Append:
         if not isinstance(given, Mapping) or "role" not in given or "content" not in given:

@@ -110,7 +110,7 @@ async def test_what_is_recalled_of_a_summary_is_trusted_no_further(memory: Agent
     for n in range(40):
         await memory.record_turn(user=f"Small talk {n} on weather.", assistant=f"Reply {n}, it is fine.")
     context = await memory.recall("zebra portal invoice", tiers=("conversation",))
-    assert [hit.item.trust for hit in tells(context, "evil.example")] == [0.3]
+    assert {hit.item.trust for hit in tells(context, "evil.example")} == {0.3}
 
 
 async def test_a_conversation_with_tools_is_trusted_no_further_than_a_tool(memory: AgentMemory):

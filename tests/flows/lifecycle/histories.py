@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from recollect import AgentMemory
 from recollect.testing import ManualClock
+from tests.flows.conftest import indexed
 
 Step = tuple[Any, ...]
 
@@ -49,7 +50,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 
 async def live(memory: AgentMemory, clock: ManualClock, steps: Sequence[Step]) -> None:
-    """Let it all happen."""
+    """Let it all happen, and what is made of it too."""
     for step in steps:
         match step:
             case ("say", session, text):
@@ -68,3 +69,4 @@ async def live(memory: AgentMemory, clock: ManualClock, steps: Sequence[Step]) -
                 clock.forward(timedelta(days=days))
             case ("run",):
                 await memory.lifecycle.run_once()
+    await indexed(memory)

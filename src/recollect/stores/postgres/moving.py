@@ -90,7 +90,9 @@ async def whole(work: Work, space: Space, ids: Sequence[str]) -> list[Put]:
     vectors: dict[str, list[np.ndarray]] = {}
     values = {**named(space), "handles": handles(ids), "generation": known.generation}
     for id, data in await work.rows(_VECTORS, values):
-        vectors.setdefault(given(id), []).append(np.frombuffer(data, ">f2", offset=4))  # after its length, as the server sends it
+        vectors.setdefault(given(id), []).append(
+            np.frombuffer(data, ">f2", offset=4)
+        )  # after its length, as the server sends it
     return [
         Put(
             item=item,
