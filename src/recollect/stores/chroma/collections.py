@@ -1,0 +1,166 @@
+"""What is asked of Chroma: named collections, whose records are added once, read, and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import chromadb
+import httpx
+import numpy as np
+from chromadb import errors
+from chromadb.config import Settings
+from numpy.typing import NDArray
+
+from recollect.stores.chroma.address import Address
+from recollect.stores.chroma.faults import not_opened, translated
+
+Meta = Mapping[str, str | int | float | bool]
+
+# Below what one request may carry by default, on a server (40 MB) and in SQLite's count of parameters.
+_AT_ONCE = 2_000
+_LISTED_AT_ONCE = 1_000
+# A record that is found by its metadata alone has to have a vector all the same.
+_NO_VECTOR = np.ones(1, np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """One record. It is never changed: `add` leaves one that is there already as it is."""
+
+    id: str
+    meta: Meta
+    text: str | None = None
+    vector: NDArray[np.float32] | None = None
+
+
+class Collections:
+    """A client of one Chroma."""
+
+    def __init__(self, client: Any, place: str) -> None:
+        self._client = client
+        self._place = place
+        self._known: dict[str, Any] = {}
+
+    @classmethod
+    def open(cls, address: Address, *, patience: float) -> Collections:
+        """Connect; `patience` is how many seconds a server has for one answer."""
+        quiet = Settings(anonymized_telemetry=False)
+        names = {"tenant": address.tenant, "database": address.database}
+        place = str(address)
+        try:
+            if address.directory is not None:
+                client = chromadb.PersistentClient(address.directory, quiet, **names)
+            else:
+                client = chromadb.HttpClient(
+                    address.host, address.port, address.secure, address.headers, quiet, **names
+                )
+                # The client waits for ever by default, and has no option for it.
+                client._server._session.timeout = httpx.Timeout(patience)
+        except Exception as error:
+            raise not_opened(error, place, **names) from error
+        return cls(client, place)
+
+    def names(self, prefix: str) -> dict[str, Meta]:
+        """The collections whose names begin like this, each with what was said of it."""
+        found: dict[str, Meta] = {}
+        with translated(self._place):
+            start = 0
+            while page := self._client.list_collections(limit=_LISTED_AT_ONCE, offset=start):
+                found.update({one.name: one.metadata or {} for one in page if one.name.startswith(prefix)})
+                start += len(page)
+        return found
+
+    def add(self, name: str, records: Sequence[Record], about: Meta | None = None) -> None:
+        """Add what is not there yet; the collection too, of which `about` is then said."""
+        for start in range(0, len(records), _AT_ONCE):
+            some = records[start : start + _AT_ONCE]
+            texts = [record.text or "" for record in some] if some[0].text is not None else None
+            vectors = np.stack([_NO_VECTOR if record.vector is None else record.vector for record in some])
+            with translated(self._place):
+                try:
+                    self._made(name, about).add(
+                        [one.id for one in some], vectors, [dict(one.meta) for one in some], texts
+                    )
+                except errors.NotFoundError:  # dropped by another client meanwhile
+                    self._known.pop(name, None)
+                    self._made(name, about).add(
+                        [one.id for one in some], vectors, [dict(one.meta) for one in some], texts
+                    )
+
+    def read(self, name: str, *, where: dict[str, Any] | None = None, ids: Sequence[str] | None = None) -> list[Record]:
+        """The records of a collection that fit; none of one that does not exist."""
+        if ids is None and where is None:
+            # Not page by page: a record that is deleted meanwhile would move others off their page.
+            ids = self.ids(name)
+        if ids is None:
+            return self._read(name, where=where)
+        chunks = [ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE)]
+        return [record for some in chunks for record in self._read(name, ids=list(some))]
+
+    def ids(self, name: str, where: dict[str, Any] | None = None) -> list[str]:
+        return [record.id for record in self._read(name, where=where, include=[])]
+
+    def delete(self, name: str, ids: Sequence[str]) -> None:
+        for start in range(0, len(ids), _AT_ONCE):
+            with translated(self._place):
+                collection = self._found(name)
+                if collection is not None:
+                    collection.delete(list(ids[start : start + _AT_ONCE]))
+
+    def drop(self, name: str) -> None:
+        self._known.pop(name, None)
+        with translated(self._place):
+            try:
+                self._client.delete_collection(name)
+            except errors.NotFoundError:
+                return
+
+    def nearest(self, name: str, vector: NDArray[np.float32], n: int) -> list[Record]:
+        """About the n nearest records, by Chroma's own index."""
+        with translated(self._place):
+            collection = self._found(name)
+            if collection is None:
+                return []
+            found = collection.query(query_embeddings=vector[None], n_results=n, include=["metadatas"])
+        return [Record(id, meta) for id, meta in zip(found["ids"][0], found["metadatas"][0], strict=True)]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _read(self, name: str, **asked: Any) -> list[Record]:
+        asked.setdefault("include", ["metadatas", "documents"])
+        with translated(self._place):
+            for _ in range(2):
+                collection = self._found(name)
+                if collection is None:
+                    return []
+                try:
+                    found = collection.get(**asked)
+                except errors.NotFoundError:  # dropped by another client; perhaps made again
+                    self._known.pop(name, None)
+                    continue
+                metas = found["metadatas"] or [{}] * len(found["ids"])
+                texts = found["documents"] or [None] * len(found["ids"])
+                return [Record(id, m or {}, t) for id, m, t in zip(found["ids"], metas, texts, strict=True)]
+        return []
+
+    def _found(self, name: str) -> Any | None:
+        if name not in self._known:
+            try:
+                self._known[name] = self._client.get_collection(name, embedding_function=None)
+            except errors.NotFoundError:
+                return None
+        return self._known[name]
+
+    def _made(self, name: str, about: Meta | None) -> Any:
+        if name not in self._known:
+            # An inner product, since a vector of zeros has no cosine. All others are of length one.
+            self._known[name] = self._client.get_or_create_collection(
+                name,
+                metadata=dict(about) if about else None,
+                configuration={"hnsw": {"space": "ip"}},
+                embedding_function=None,
+            )
+        return self._known[name]
