@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -10,9 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-
-import chromadb
-from chromadb.config import Settings
 
 from tests.servers.redis import free_port
 
@@ -43,13 +41,13 @@ class ChromaServer:
 
     def create(self, database: str) -> str:
         """A new database, as a URL."""
-        settings = Settings(
-            anonymized_telemetry=False,
-            chroma_api_impl="chromadb.api.fastapi.FastAPI",
-            chroma_server_host="127.0.0.1",
-            chroma_server_http_port=self.port,
+        wish = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/api/v2/tenants/default_tenant/databases",
+            json.dumps({"name": database}).encode(),
+            {"Content-Type": "application/json"},
         )
-        chromadb.AdminClient(settings).create_database(database)
+        with urllib.request.urlopen(wish, timeout=_PATIENCE):
+            pass
         return f"{self.url}?database={database}"
 
     def start(self) -> ChromaServer:

@@ -14,7 +14,7 @@ from chromadb.config import Settings
 from numpy.typing import NDArray
 
 from recollect.stores.chroma.address import Address
-from recollect.stores.chroma.faults import not_opened, translated
+from recollect.stores.chroma.faults import knock, not_opened, translated
 
 Meta = Mapping[str, str | int | float | bool]
 
@@ -38,29 +38,31 @@ class Record:
 class Collections:
     """A client of one Chroma."""
 
-    def __init__(self, client: Any, place: str) -> None:
+    def __init__(self, client: Any, place: str, sessions: Sequence[httpx.Client] = ()) -> None:
         self._client = client
         self._place = place
+        self._sessions = sessions
         self._known: dict[str, Any] = {}
 
     @classmethod
     def open(cls, address: Address, *, patience: float) -> Collections:
         """Connect; `patience` is how many seconds a server has for one answer."""
-        quiet = Settings(anonymized_telemetry=False)
+        place, quiet = str(address), Settings(anonymized_telemetry=False)
         names = {"tenant": address.tenant, "database": address.database}
-        place = str(address)
-        try:
-            if address.directory is not None:
-                client = chromadb.PersistentClient(address.directory, quiet, **names)
-            else:
-                client = chromadb.HttpClient(
-                    address.host, address.port, address.secure, address.headers, quiet, **names
-                )
-                # The client waits for ever by default, and has no option for it.
-                client._server._session.timeout = httpx.Timeout(patience)
-        except Exception as error:
-            raise not_opened(error, place, **names) from error
-        return cls(client, place)
+        if address.directory is not None:
+            try:
+                return cls(chromadb.PersistentClient(address.directory, quiet, **names), place)
+            except Exception as error:
+                raise not_opened(error, place, **names) from error
+        with translated(place):
+            knock(address, patience)
+            client = chromadb.HttpClient(address.host, address.port, address.secure, address.headers, quiet, **names)
+        # The client waits for ever by default, has no option for that, and leaves its connections open: its own, and
+        # those of the client for tenants and databases that it makes besides.
+        sessions: list[Any] = [one._server._session for one in (client, client._admin_client)]
+        for session in sessions:
+            session.timeout = httpx.Timeout(patience)
+        return cls(client, place, sessions)
 
     def names(self, prefix: str) -> dict[str, Meta]:
         """The collections whose names begin like this, each with what was said of it."""
@@ -128,6 +130,8 @@ class Collections:
 
     def close(self) -> None:
         self._client.close()
+        for session in self._sessions:
+            session.close()
 
     def _read(self, name: str, **asked: Any) -> list[Record]:
         asked.setdefault("include", ["metadatas", "documents"])

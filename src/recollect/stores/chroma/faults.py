@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import httpx
 from chromadb import errors
 
 from recollect.errors import BadSettings, RecollectError, StoreCorrupt, StoreFull, StoreUnavailable
+from recollect.stores.chroma.address import Address
 
 CLOSED = "this store was closed; open it again to use it"
 
@@ -54,17 +56,31 @@ def ours(error: Exception, place: str) -> RecollectError:
     return StoreUnavailable(f"{place} could not do it: {said}")
 
 
-def not_opened(error: Exception, place: str, tenant: str, database: str) -> RecollectError:
-    """Why a first connection failed."""
-    said = _said(error)
-    if isinstance(error, errors.NotFoundError) or "tenant" in said.lower() or "database" in said.lower():
-        if _FOREIGN.search(said):
-            return ours(error, place)
-        return BadSettings(
-            f"{place} has no database {database!r} of a tenant {tenant!r} ({said}); create it with chromadb's "
+def knock(address: Address, patience: float) -> None:
+    """Ask a server for the database, before its client does so without a limit of time."""
+    scheme = "https" if address.secure else "http"
+    tenant, database = quote(address.tenant, safe=""), quote(address.database, safe="")
+    url = f"{scheme}://{address.host}:{address.port}/api/v2/tenants/{tenant}/databases/{database}"
+    answer = httpx.get(url, headers=address.headers, timeout=patience)
+    if answer.status_code in (401, 403):
+        raise ours(errors.ChromaAuthError(f"it answers {answer.status_code}"), str(address))
+    if answer.status_code == 404 and "error" in answer.text:
+        raise BadSettings(
+            f"{address} has no database {address.database!r} of a tenant {address.tenant!r}; create it with chromadb's "
             "AdminClient, or leave ?tenant= and ?database= out of the URL"
         )
-    return ours(error, place)
+    if answer.status_code != 200:
+        raise StoreUnavailable(
+            f"{address} does not answer as a Chroma of version 1 does (it says {answer.status_code}); is the port "
+            "right? An older server has to be upgraded: pip install --upgrade chromadb"
+        )
+
+
+def not_opened(error: Exception, directory: str, tenant: str, database: str) -> RecollectError:
+    """Why a directory could not be opened."""
+    if isinstance(error, errors.NotFoundError):
+        return BadSettings(f"{directory} has no database {database!r} of a tenant {tenant!r}")
+    return ours(error, directory)
 
 
 def _said(error: Exception) -> str:
