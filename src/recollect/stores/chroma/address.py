@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from recollect.errors import BadSettings
@@ -62,10 +63,11 @@ def _server(url: str) -> Address:
         wrong = f"there is no option {unknown[0]!r}" if unknown else "a host and a port are all there is to name"
         raise BadSettings(f"{url.split('@')[-1]!r} names no Chroma server ({wrong}); use {_FORMS}")
     secure = parts.scheme == "chroma+https"
+    options: dict[str, Any] = {name: values[-1] for name, values in given.items()}
     return Address(
         host=parts.hostname,
         port=port or (443 if secure else 8000),
         secure=secure,
         token=unquote(parts.username) if parts.username else None,
-        **{name: values[-1] for name, values in given.items()},
+        **options,
     )

@@ -125,7 +125,7 @@ def _change(number: int, given: Mapping[str, Any]) -> Change:
     return Change(
         Space(*given["space"]),
         tuple(
-            Cell(of, None if kept is None else kept_of(*kept, number), was, tuple((g, id) for g, id in lost))
+            Cell(of, None if kept is None else kept_of(kept[0], kept[1], number), was, tuple((g, id) for g, id in lost))
             for of, kept, was, lost in given["cells"]
         ),
         tuple(

@@ -65,6 +65,7 @@ _REST = ("version", "importance", "access_count", "superseded_by", "source", "tr
 
 
 def kept_of(text: str, cell: Mapping[str, Any], at: int) -> Kept:
+    times: dict[str, Any] = {name: _moment(value) for name, value in zip(_TIMES, cell["times"], strict=True)}
     item = MemoryItem(
         id=cell["id"],
         content=text,
@@ -73,7 +74,7 @@ def kept_of(text: str, cell: Mapping[str, Any], at: int) -> Kept:
         metadata=MappingProxyType(cell["metadata"]) if cell["metadata"] else NOTHING,
         turn=Turn(*cell["turn"]) if cell["turn"] else None,
         derived_from=tuple(cell["derived_from"]),
-        **{name: _moment(value) for name, value in zip(_TIMES, cell["times"], strict=True)},
+        **times,
         **dict(zip(_REST, cell["rest"], strict=True)),
     )
     refs = {int(generation): Ref(*ref) for generation, ref in cell["refs"].items()}
@@ -82,18 +83,17 @@ def kept_of(text: str, cell: Mapping[str, Any], at: int) -> Kept:
 
 def as_stored(item: MemoryItem, held: MemoryItem | None) -> MemoryItem:
     """The item as another process would read it: plain metadata, UTC, and the store's own version and counts."""
-    times = {name: aware(moment) for name in _TIMES if (moment := getattr(item, name)) is not None}
+    times: dict[str, Any] = {name: aware(moment) for name in _TIMES if (moment := getattr(item, name)) is not None}
+    if held is not None:
+        times["last_accessed"] = held.last_accessed
     return replace(
         item,
-        **{
-            **times,
-            "version": held.version + 1 if held else 1,
-            "access_count": (held or item).access_count,
-            "last_accessed": held.last_accessed if held else times.get("last_accessed"),
-            "metadata": MappingProxyType(dict(item.metadata)) if item.metadata else NOTHING,
-            "turn": replace(item.turn, position=float(item.turn.position)) if item.turn else None,
-            "derived_from": tuple(item.derived_from),
-        },
+        version=held.version + 1 if held else 1,
+        access_count=(held or item).access_count,
+        metadata=MappingProxyType(dict(item.metadata)) if item.metadata else NOTHING,
+        turn=replace(item.turn, position=float(item.turn.position)) if item.turn else None,
+        derived_from=tuple(item.derived_from),
+        **times,
     )
 
 

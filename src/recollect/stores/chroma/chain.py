@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from recollect.errors import SchemaTooNew, StoreCorrupt
 from recollect.stores.chroma.batch import Batch
 from recollect.stores.chroma.cells import PREFIX
-from recollect.stores.chroma.collections import Collections, Record
+from recollect.stores.chroma.collections import Collections, Meta, Record
 
 NAME = f"{PREFIX}chain"
 SCHEMA = 1
@@ -80,7 +80,7 @@ class Chain:
         else:
             pieces = [text[start : start + _LARGEST] for start in range(0, len(text), _LARGEST)]
             for part, piece in enumerate(pieces):
-                about = {"for": batch.number, "by": batch.by, "piece": piece}
+                about: Meta = {"for": batch.number, "by": batch.by, "piece": piece}
                 self._collections.add(NAME, [Record(_piece_id(batch.by, part), about)])
             meta["parts"] = len(pieces)
         self._collections.add(NAME, [Record(_id(batch.number), meta)])

@@ -158,9 +158,8 @@ class Engine:
                 shelf.matrix = None
         self.models = batch.models
         for change in batch.changes:
-            shelf = self._shelves.get(change.space)
-            if shelf is not None:
-                shelf.apply(batch.number, change, self.models)
+            if change.space in self._shelves:
+                self._shelves[change.space].apply(batch.number, change, self.models)
         self._lower(batch.floor)
 
     def _lower(self, floor: int) -> None:

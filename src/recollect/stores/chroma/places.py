@@ -22,7 +22,7 @@ from recollect.stores.chroma.cells import (
     vector_id,
     vectors_of,
 )
-from recollect.stores.chroma.collections import Collections, Record
+from recollect.stores.chroma.collections import Collections, Meta, Record
 from recollect.stores.chroma.shelf import Shelf
 from recollect.stores.vectors import unpacked
 from recollect.values import Space
@@ -108,7 +108,7 @@ class _Settling:
         paths = [(number, change) for number, change in self._changes if change.paths is not None]
         for number, change in paths[-1:]:
             assert change.paths is not None
-            listed = {"of": PATHS, "n": number, "paths": dumped(sorted(change.paths))}
+            listed: Meta = {"of": PATHS, "n": number, "paths": dumped(sorted(change.paths))}
             records.append(Record(cell_id(PATHS, number), listed, ""))
         self._collections.add(name, records, about(self._space))
         stale = {cell_id(cell.of, cell.was) for _, change in self._changes for cell in change.cells if cell.was}
