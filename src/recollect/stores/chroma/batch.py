@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,9 @@ class Batch:
     by: str
     floor: int
     models: Models
-    changes: tuple[Change, ...] = field(default=())
+    changes: tuple[Change, ...] = ()
+    settled: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Whose the batches below the floor were, as far back as anybody might still want to know."""
 
     @property
     def removes(self) -> bool:
@@ -86,6 +89,7 @@ class Batch:
                     *(_model_as_list(self.models.preparing), self.models.fresh),
                 ],
                 "changes": [_change_as_json(change) for change in self.changes],
+                "settled": {str(number): by for number, by in self.settled.items()},
             }
         )
 
@@ -94,7 +98,9 @@ class Batch:
         given = json.loads(text)
         active, generation, preparing, fresh = given["models"]
         models = Models(_model(active), generation, _model(preparing), fresh)
-        return cls(number, by, floor, models, tuple(_change(number, one) for one in given["changes"]))
+        changes = tuple(_change(number, one) for one in given["changes"])
+        settled = MappingProxyType({int(settled): whose for settled, whose in given["settled"].items()})
+        return cls(number, by, floor, models, changes, settled)
 
 
 def _model_as_list(model: Model | None) -> list[Any] | None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recollect.errors import SchemaTooNew, StoreCorrupt
+from recollect.errors import SchemaTooNew, StoreCorrupt, StoreUnavailable
 from recollect.stores.chroma.batch import Batch
 from recollect.stores.chroma.cells import PREFIX
 from recollect.stores.chroma.collections import Collections, Meta, Record
@@ -87,8 +87,21 @@ class Chain:
 
     def won(self, batch: Batch) -> bool | None:
         """Whether the number is this batch's; None when nobody has it."""
-        found = self._collections.read(NAME, ids=[_id(batch.number)])
-        return found[0].meta["by"] == batch.by if found else None
+        records = self._collections.read(NAME, where={"n": {"$gte": batch.number}})
+        if not records:
+            return None
+        newest = max(records, key=lambda one: int(one.meta["floor"]))
+        if int(newest.meta["floor"]) <= batch.number:
+            found = {record.id: record.meta["by"] for record in records}
+            return found[_id(batch.number)] == batch.by if _id(batch.number) in found else None
+        # Others have been here, and swept. A number that had been used before this batch came to it does not count.
+        settled = self._batch(newest).settled
+        if batch.number not in settled:
+            raise StoreUnavailable(
+                f"{len(settled)} batches were written by others while this one was on its way, and whether it was "
+                "among them is not known any more; read again to see"
+            )
+        return settled[batch.number] == batch.by
 
     def sweep(self, floor: int) -> None:
         """Take away what lies below the floor."""

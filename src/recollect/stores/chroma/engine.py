@@ -23,6 +23,8 @@ from recollect.values import MemoryItem, Space
 SETTLE_AFTER = 32
 # Others may be faster this often in a row; then something else is wrong.
 _ATTEMPTS = 100
+# A writer may sleep for as long as others take for so many batches, and still learn whether it was faster.
+_REMEMBERED = 256
 
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ class Engine:
         self._settle_after = settle_after
         self._shelves: OrderedDict[Space, Shelf] = OrderedDict()
         self._pending: dict[int, Batch] = {}
+        self._whose: dict[int, str] = {}
         self._head = 0
         self._floor = 1
         self._resets = 0
@@ -96,12 +99,18 @@ class Engine:
             changes = resolving.changes
             if not changes and resolving.models == self.models and floor <= self._floor:
                 return
-            batch = Batch(head + 1, self._chain.token(), max(floor, self._floor), resolving.models, changes)
+            settled = self._settled() if floor else {}
+            batch = Batch(head + 1, self._chain.token(), max(floor, self._floor), resolving.models, changes, settled)
             if self._added(batch):
                 self._take(batch)
                 self._settle_if_due(batch)
                 return
         raise StoreUnavailable(f"others wrote first, {_ATTEMPTS} times in a row; nothing was written, try again")
+
+    def _settled(self) -> dict[int, str]:
+        last = sorted(self._whose)[-_REMEMBERED:]
+        self._whose = {number: self._whose[number] for number in last}
+        return self._whose
 
     def _added(self, batch: Batch) -> bool:
         # Until the answer is here it is not known what the chain holds; whoever comes next then looks.
@@ -153,6 +162,7 @@ class Engine:
     def _take(self, batch: Batch) -> None:
         self._head = batch.number
         self._pending[batch.number] = batch
+        self._whose.update({**batch.settled, batch.number: batch.by})
         if (batch.models.generation, batch.models.active) != (self.models.generation, self.models.active):
             for shelf in self._shelves.values():
                 shelf.matrix = None

@@ -17,7 +17,7 @@ CLOSED = "this store was closed; open it again to use it"
 
 _DENIED = re.compile(r"\b(401|403|unauthori[sz]ed|forbidden|authentication|permission)\b", re.IGNORECASE)
 _FULL = re.compile(r"disk (I/O error|is full)|no space left|database or disk is full", re.IGNORECASE)
-_FOREIGN = re.compile(r"migration|no such (table|column)|not a database|malformed|schema", re.IGNORECASE)
+_FOREIGN = re.compile(r"migration|inconsistent|no such (table|column)|not a database|malformed|schema", re.IGNORECASE)
 
 
 @contextmanager

@@ -81,8 +81,11 @@ class Places:
         """Vectors of a model that answers no more, and is not being prepared, help nobody."""
         if all(batch.models == models for batch in batches):
             return
+        newest = max(models.generation, models.fresh)
         for name in self._collections.names(VECTORS):
-            if not models.lives(int(name.rpartition(".")[2])):
+            generation = int(name.rpartition(".")[2])
+            # A newer one may be that of a model which somebody else has just begun to prepare.
+            if generation < newest and not models.lives(generation):
                 self._collections.drop(name)
 
 
