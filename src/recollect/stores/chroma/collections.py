@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 from chromadb import errors
 from chromadb.config import Settings
-from numpy.typing import NDArray
 
 from recollect.stores.chroma.address import Address
 from recollect.stores.chroma.faults import knock, not_opened, translated
@@ -21,8 +20,11 @@ Meta = Mapping[str, str | int | float | bool]
 # Below what one request may carry by default, on a server (40 MB) and in SQLite's count of parameters.
 _AT_ONCE = 2_000
 _LISTED_AT_ONCE = 1_000
-# A record that is found by its metadata alone has to have a vector all the same.
+# Every record has to have a vector. Ours says nothing, and the index over it is as small as can be: Chroma writes its
+# index files in place, and one that is torn when a process dies makes the whole collection unreadable. So nothing of
+# ours is in an index, and it can be thrown away.
 _NO_VECTOR = np.ones(1, np.float32)
+_NO_INDEX = {"hnsw": {"space": "ip", "max_neighbors": 2, "ef_construction": 4}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +34,6 @@ class Record:
     id: str
     meta: Meta
     text: str | None = None
-    vector: NDArray[np.float32] | None = None
 
 
 class Collections:
@@ -79,7 +80,7 @@ class Collections:
         for start in range(0, len(records), _AT_ONCE):
             some = records[start : start + _AT_ONCE]
             texts = [record.text or "" for record in some] if some[0].text is not None else None
-            vectors = np.stack([_NO_VECTOR if record.vector is None else record.vector for record in some])
+            vectors = np.tile(_NO_VECTOR, (len(some), 1))
             with translated(self._place):
                 try:
                     self._made(name, about).add(
@@ -119,15 +120,6 @@ class Collections:
             except errors.NotFoundError:
                 return
 
-    def nearest(self, name: str, vector: NDArray[np.float32], n: int) -> list[Record]:
-        """About the n nearest records, by Chroma's own index."""
-        with translated(self._place):
-            collection = self._found(name)
-            if collection is None:
-                return []
-            found = collection.query(query_embeddings=vector[None], n_results=n, include=["metadatas"])
-        return [Record(id, meta) for id, meta in zip(found["ids"][0], found["metadatas"][0], strict=True)]
-
     def close(self) -> None:
         self._client.close()
         for session in self._sessions:
@@ -160,11 +152,10 @@ class Collections:
 
     def _made(self, name: str, about: Meta | None) -> Any:
         if name not in self._known:
-            # An inner product, since a vector of zeros has no cosine. All others are of length one.
             self._known[name] = self._client.get_or_create_collection(
                 name,
                 metadata=dict(about) if about else None,
-                configuration={"hnsw": {"space": "ip"}},
+                configuration=_NO_INDEX,
                 embedding_function=None,
             )
         return self._known[name]

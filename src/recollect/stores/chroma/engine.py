@@ -15,7 +15,7 @@ from recollect.stores.chroma.places import Places
 from recollect.stores.chroma.resolve import Resolving
 from recollect.stores.chroma.search import Search
 from recollect.stores.chroma.shelf import Shelf
-from recollect.stores.chroma.vectors import Vectors
+from recollect.stores.chroma.vectors import nearness
 from recollect.stores.ops import Touch, Write
 from recollect.values import MemoryItem, Space
 
@@ -53,7 +53,6 @@ class Engine:
         self.models = Models()
         self.touches: list[Touch] = []
         self._chain = Chain(collections, token)
-        self._vectors = Vectors(self.places, cache_bytes // 2)
         self._alone = alone
         self._budget = cache_bytes
         self._settle_after = settle_after
@@ -185,7 +184,7 @@ class Engine:
         while True:
             shelf = self.shelf(space)
             head, resets = self._head, self._resets
-            search = Search(shelf, self.models, self._vectors.of(space, shelf, self.models, self._pending))
+            search = Search(shelf, self.models, nearness(self.places, space, shelf, self.models, self._pending))
             try:
                 answer = question(search)
             except StoreCorrupt:

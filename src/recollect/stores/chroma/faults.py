@@ -41,6 +41,11 @@ def ours(error: Exception, place: str) -> RecollectError:
         return StoreUnavailable(
             f"{place} refused this caller ({said}); put the right token into the URL: chroma+http://TOKEN@HOST:PORT"
         )
+    if "hnsw" in str(error).lower():
+        return StoreCorrupt(
+            f"Chroma's index files at {place} were torn when it died ({said}); stop it, delete the folders beside "
+            "chroma.sqlite3 that hold an index_metadata.pickle, and start it again: nothing of Recollect's is in them"
+        )
     if _FULL.search(said):
         return StoreFull(f"there is no room left at {place}; free some space and try again, nothing was lost")
     if isinstance(error, errors.InvalidDimensionException) or "dimension" in said:

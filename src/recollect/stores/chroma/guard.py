@@ -12,7 +12,10 @@ _FILE = "recollect.lock"
 
 
 class Guard:
-    """Held from open to close, and let go by the operating system when its process dies."""
+    """Held from open to close, and let go by the operating system when its process dies.
+
+    `was_killed` says that the one before did not come to its end.
+    """
 
     def __init__(self, directory: Path) -> None:
         try:
@@ -31,8 +34,16 @@ class Guard:
                 f"close the other, or run a server for all of them (chroma run --path {directory}) and open it as "
                 "chroma+http://localhost:8000"
             ) from error
+        self.was_killed = os.fstat(self._file).st_size > 0
+        os.pwrite(self._file, b"in use\n", 0)
+        os.fsync(self._file)
 
     def close(self) -> None:
+        os.ftruncate(self._file, 0)
+        os.close(self._file)
+
+    def drop(self) -> None:
+        """Let go as somebody does who has not looked after what was left."""
         os.close(self._file)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.chroma.batch import Rows
+from recollect.stores.chroma.order import best_first
 
 Floats = NDArray[np.float64]
 
@@ -62,7 +63,7 @@ class Matrix:
         if not self._ids:
             return
         best = np.maximum.reduceat(self._rows[: self._used] @ query, self._starts)
-        for number in np.argsort(-best, kind="stable"):
+        for number in best_first(best):
             id = self._ids[number]
             if (entry := self._entry.get(id)) is not None and entry[0] == number:
                 yield id, float(best[number])

@@ -6,8 +6,6 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
 from recollect.errors import StoreCorrupt
 from recollect.stores.chroma.batch import Batch, Change, Models, Rows
 from recollect.stores.chroma.cells import (
@@ -63,13 +61,6 @@ class Places:
     def vectors(self, space: Space, generation: int) -> dict[str, Rows]:
         """All vectors of a space, by the names of their records."""
         return {one.id: _row(one) for one in self._collections.read(vectors_of(space, generation))}
-
-    def some_vectors(self, space: Space, generation: int, ids: Sequence[str]) -> dict[str, Rows]:
-        return {one.id: _row(one) for one in self._collections.read(vectors_of(space, generation), ids=ids)}
-
-    def near(self, space: Space, generation: int, query: np.ndarray, n: int) -> dict[str, Rows]:
-        """About the n nearest vectors, by the names of their records."""
-        return {one.id: _row(one) for one in self._collections.nearest(vectors_of(space, generation), query, n)}
 
     def vector_ids(self, space: Space, generation: int) -> set[str]:
         return set(self._collections.ids(vectors_of(space, generation)))
@@ -157,9 +148,7 @@ def _shelve(shelf: Shelf, record: Record) -> None:
 
 def _records(of: str, number: int, rows: Rows) -> Iterator[Record]:
     for part, row in enumerate(rows):
-        # Beside Chroma's index, whose files it may rebuild or lose, as it was given: short, and exact to the bit.
-        exact = base64.b64encode(row.tobytes()).decode()
-        yield Record(vector_id(of, number, part), {"of": of, "v": exact}, vector=row.astype(np.float32))
+        yield Record(vector_id(of, number, part), {"of": of, "v": base64.b64encode(row.tobytes()).decode()})
 
 
 def _row(record: Record) -> Rows:

@@ -15,7 +15,8 @@ from recollect.stores.chroma.batch import Models
 from recollect.stores.chroma.cells import Kept
 from recollect.stores.chroma.matrix import DOUBT
 from recollect.stores.chroma.shelf import Shelf
-from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Evidence, Found, Matches, in_order, laid_out
+from recollect.stores.chroma.words import Weighed
+from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Evidence, Found, Matches, in_order, laid_out, nothing
 from recollect.stores.where import Where, holds
 from recollect.values import MemoryItem
 
@@ -64,10 +65,10 @@ class Search:
     def matching(self, where: Where, terms: Sequence[str], limit: int) -> Matches:
         if not self.shelf.kept:
             return Matches(weights=(0.0,) * len(terms))
-        weighed = self.shelf.words.weigh(terms)
-        ranked = weighed.best_first()
-        pairs = zip(ranked, weighed.scores(ranked), strict=True)
-        taken = self._taken(_utc(where), pairs, limit, 2 / SCORE_STEPS)
+        return self._matched(where, self.shelf.words.weigh(terms), limit)
+
+    def _matched(self, where: Where, weighed: Weighed, limit: int) -> Matches:
+        taken = self._taken(_utc(where), weighed.best_first(), limit, 2 / SCORE_STEPS)
         parts = weighed.parts(taken)
         found = [
             Found(self._brief(id), float(row.sum()), tuple(row.tolist())) for id, row in zip(taken, parts, strict=True)
@@ -97,13 +98,16 @@ class Search:
 
     def gather(self, ask: Ask) -> Evidence:
         near = [] if ask.vector is None else self.nearest(ask.where, ask.vector, ask.limit)
-        matches = self.matching(ask.where, ask.terms, ask.limit)
+        if not self.shelf.kept:
+            return nothing(ask)
+        weighed = self.shelf.words.weigh(ask.terms)
+        matches = self._matched(ask.where, weighed, ask.limit)
         briefs = {found.brief.id: found.brief for found in (*near, *matches.found)}
         turns = [(b.session, b.position) for b in briefs.values() if b.session is not None and b.position is not None]
         briefs.update({brief.id: brief for brief in self.around(ask.where, turns, ask.reach)})
         ids = list(briefs)
         cosines = {} if ask.vector is None or not near else self.near.cosines(ids, ask.vector)
-        parts = self.shelf.words.weigh(ask.terms).parts(ids) if ids else ()
+        parts = weighed.parts(ids)
         return laid_out(briefs.values(), cosines, dict(zip(ids, parts, strict=True)), matches.weights, self.speakers)
 
     @property

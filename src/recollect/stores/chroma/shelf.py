@@ -100,10 +100,6 @@ class Shelf:
             if matrix.is_sparse:
                 self.matrix = None  # read again by the next search
 
-    def id_of(self, of: str) -> str | None:
-        """The id of an item that is here, by its handle."""
-        return self._ids.get(of)
-
     def turns(self, session: str) -> Mapping[str, float]:
         """The items said in a session, with their positions."""
         return self._sessions.get(session, {})

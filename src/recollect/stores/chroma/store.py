@@ -22,6 +22,7 @@ from recollect.stores.chroma.engine import SETTLE_AFTER, Engine
 from recollect.stores.chroma.faults import CLOSED
 from recollect.stores.chroma.guard import Guard
 from recollect.stores.chroma.integrity import faults
+from recollect.stores.chroma.mend import mended
 from recollect.stores.chroma.search import Search
 from recollect.stores.chroma.shelf import Shelf
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
@@ -67,14 +68,15 @@ class ChromaStore:
         def opened() -> ChromaStore:
             guard = Guard(address.directory) if address.directory is not None else None
             try:
-                collections = Collections.open(address, patience=patience)
+                opens = mended if guard is not None and guard.was_killed else Collections.open
+                collections = opens(address, patience=patience)
                 engine = Engine(
                     collections, alone=guard is not None, cache_bytes=cache_bytes, settle_after=settle_after
                 )
                 engine.follow()
             except BaseException:
                 if guard is not None:
-                    guard.close()
+                    guard.drop()
                 raise
             return cls(url, engine, guard)
 

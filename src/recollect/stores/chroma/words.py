@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.bm25 import Corpus, contribution, rarity
+from recollect.stores.chroma.order import best_first
 
 Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
@@ -86,13 +87,12 @@ class Weighed:
         self._words = words
         self._said = said
 
-    def best_first(self) -> list[str]:
-        """Everybody of whom a word says something. Scores may be read from `total` by `place`."""
+    def best_first(self) -> Iterator[tuple[str, float]]:
+        """Everybody of whom a word says something, with the sum of it."""
         found = np.flatnonzero(self.total)
-        return [self._words.ids[place] for place in found[np.argsort(-self.total[found], kind="stable")]]
-
-    def scores(self, ids: Sequence[str]) -> Floats:
-        return np.asarray(self.total[self._words.places(ids)])
+        sums = self.total[found]
+        for place in best_first(sums):
+            yield self._words.ids[found[place]], float(sums[place])
 
     def parts(self, ids: Sequence[str]) -> Floats:
         """A row for each item, a column for each term."""
