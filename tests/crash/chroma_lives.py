@@ -74,12 +74,12 @@ def _end_at(store: ChromaStore, step: int) -> None:
     add, delete = collections.add, collections.delete
 
     def counted(change: Any) -> Any:
-        def changed(*given: Any) -> None:
+        def changed(*given: Any, **named: Any) -> None:
             nonlocal left
             left -= 1
             if left == 0 and step < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            change(*given)
+            change(*given, **named)
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 

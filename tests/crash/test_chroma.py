@@ -117,11 +117,11 @@ async def test_a_writer_that_slept_while_others_swept_is_not_lost_and_undoes_not
     collections = sleeper._engine.collections
     add = collections.add
 
-    def slow(name: str, *given: Any) -> None:
+    def slow(name: str, *given: Any, **named: Any) -> None:
         if name == NAME and not asleep.is_set():
             asleep.set()
             assert awake.wait(60)
-        add(name, *given)
+        add(name, *given, **named)
 
     setattr(collections, "add", slow)  # noqa: B010
     late = asyncio.create_task(sleeper.write(put("c", [0, 0, 1, 0], content="late")))

@@ -38,8 +38,9 @@ class News:
 class Chain:
     """The chain of one Chroma."""
 
-    def __init__(self, collections: Collections, token: Callable[[], str]) -> None:
+    def __init__(self, collections: Collections, token: Callable[[], str], *, sync_after: int) -> None:
         self._collections = collections
+        self._sync_after = sync_after
         self._token = token
 
     def token(self) -> str:
@@ -81,9 +82,9 @@ class Chain:
             pieces = [text[start : start + _LARGEST] for start in range(0, len(text), _LARGEST)]
             for part, piece in enumerate(pieces):
                 about: Meta = {"for": batch.number, "by": batch.by, "piece": piece}
-                self._collections.add(NAME, [Record(_piece_id(batch.by, part), about)])
+                self._add(Record(_piece_id(batch.by, part), about))
             meta["parts"] = len(pieces)
-        self._collections.add(NAME, [Record(_id(batch.number), meta)])
+        self._add(Record(_id(batch.number), meta))
 
     def won(self, batch: Batch) -> bool | None:
         """Whether the number is this batch's; None when nobody has it."""
@@ -107,6 +108,9 @@ class Chain:
         """Take away what lies below the floor."""
         for field in ("n", "for"):
             self._collections.delete(NAME, self._collections.ids(NAME, where={field: {"$lt": floor}}))
+
+    def _add(self, record: Record) -> None:
+        self._collections.add(NAME, [record], sync_after=self._sync_after)
 
     def _batch(self, record: Record) -> Batch:
         meta = record.meta

@@ -24,7 +24,9 @@ _LISTED_AT_ONCE = 1_000
 # index files in place, and one that is torn when a process dies makes the whole collection unreadable. So nothing of
 # ours is in an index, and it can be thrown away.
 _NO_VECTOR = np.ones(1, np.float32)
-_NO_INDEX = {"hnsw": {"space": "ip", "max_neighbors": 2, "ef_construction": 4}}
+_NO_INDEX = {"space": "ip", "max_neighbors": 2, "ef_construction": 4}
+# After so many records Chroma writes an index and forgets its log of them, which until then every write reads again.
+SYNC_AFTER = 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,22 +77,21 @@ class Collections:
                 start += len(page)
         return found
 
-    def add(self, name: str, records: Sequence[Record], about: Meta | None = None) -> None:
+    def add(
+        self, name: str, records: Sequence[Record], about: Meta | None = None, *, sync_after: int = SYNC_AFTER
+    ) -> None:
         """Add what is not there yet; the collection too, of which `about` is then said."""
         for start in range(0, len(records), _AT_ONCE):
             some = records[start : start + _AT_ONCE]
             texts = [record.text or "" for record in some] if some[0].text is not None else None
             vectors = np.tile(_NO_VECTOR, (len(some), 1))
+            given = ([one.id for one in some], vectors, [dict(one.meta) for one in some], texts)
             with translated(self._place):
                 try:
-                    self._made(name, about).add(
-                        [one.id for one in some], vectors, [dict(one.meta) for one in some], texts
-                    )
+                    self._made(name, about, sync_after).add(*given)
                 except errors.NotFoundError:  # dropped by another client meanwhile
                     self._known.pop(name, None)
-                    self._made(name, about).add(
-                        [one.id for one in some], vectors, [dict(one.meta) for one in some], texts
-                    )
+                    self._made(name, about, sync_after).add(*given)
 
     def read(self, name: str, *, where: dict[str, Any] | None = None, ids: Sequence[str] | None = None) -> list[Record]:
         """The records of a collection that fit; none of one that does not exist."""
@@ -150,12 +151,12 @@ class Collections:
                 return None
         return self._known[name]
 
-    def _made(self, name: str, about: Meta | None) -> Any:
+    def _made(self, name: str, about: Meta | None, sync_after: int) -> Any:
         if name not in self._known:
             self._known[name] = self._client.get_or_create_collection(
                 name,
                 metadata=dict(about) if about else None,
-                configuration=_NO_INDEX,
+                configuration={"hnsw": {**_NO_INDEX, "sync_threshold": sync_after, "batch_size": min(sync_after, 100)}},
                 embedding_function=None,
             )
         return self._known[name]

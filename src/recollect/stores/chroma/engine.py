@@ -52,7 +52,9 @@ class Engine:
         self.places = Places(collections)
         self.models = Models()
         self.touches: list[Touch] = []
-        self._chain = Chain(collections, token)
+        # Batches are large, and the log of them is read again and again. Where a torn index is mended at the next
+        # opening it is written often; a server's is mended by hand.
+        self._chain = Chain(collections, token, sync_after=16 if alone else 100)
         self._alone = alone
         self._budget = cache_bytes
         self._settle_after = settle_after
