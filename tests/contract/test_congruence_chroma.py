@@ -81,7 +81,7 @@ def _clients(url: str, count: int) -> Iterator[Clients]:
             runner.run(store.close())
 
 
-@settings(max_examples=max(60, settings().max_examples // 2))
+@settings(max_examples=max(40, settings().max_examples // 5))
 @given(script=scripts)
 def test_a_directory_answers_as_the_reference(directory: Clients, script: list[Any]) -> None:
     directory.runner.run(_play(directory, f"tenant{next(tenants)}", script))
@@ -133,7 +133,7 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=max(30, settings().max_examples // 4))
+@settings(max_examples=max(20, settings().max_examples // 10))
 @given(script=changes)
 def test_models_change_as_in_the_reference(tmp_path_factory: pytest.TempPathFactory, script: list[Any]) -> None:
     path = tmp_path_factory.mktemp("models") / "chroma"

@@ -50,8 +50,7 @@ class Places:
         """A space as far as it is in its place."""
         shelf = Shelf()
         name = items_of(space)
-        records = sorted(self._collections.read(name), key=lambda one: int(one.meta["n"]))
-        for record in records:
+        for record in self._collections.read(name):
             try:
                 _shelve(shelf, record)
             except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
