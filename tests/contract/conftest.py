@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from recollect.stores.chroma import ChromaStore
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.redis import RedisStore
 from recollect.stores.sqlite import SqliteStore
 from recollect.testing import ManualClock
+from tests.servers.chroma import ChromaServer
 from tests.servers.postgres import Server
 from tests.servers.redis import RedisCluster, RedisServer
 
-AnyStore = InMemoryStore | SqliteStore | PostgresStore | RedisStore
+_databases = itertools.count()
+
+AnyStore = InMemoryStore | SqliteStore | PostgresStore | RedisStore | ChromaStore
 
 # Faster than a database a test: most partitions stay empty, and to delete nothing from them costs next to nothing.
 _EMPTY = """
@@ -62,6 +67,14 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
         cluster.stop()
 
 
+@pytest.fixture(scope="session")
+def chroma_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
+    """One for all tests of a process; each has a database of its own."""
+    server = ChromaServer(tmp_path_factory.mktemp("chroma") / "data").start()
+    yield server
+    server.kill()
+
+
 @pytest.fixture(params=["in_memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[AnyStore]:
     opened = await _opened(request, tmp_path, clock)
@@ -86,6 +99,10 @@ async def _opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualC
             cluster: RedisCluster = request.getfixturevalue("redis_cluster")
             cluster.flush()
             return await RedisStore.open(cluster.url, clock=clock)
+        case "chroma":
+            return await ChromaStore.open(f"chroma:{tmp_path / 'chroma'}", settle_after=3)
+        case "chroma_server":
+            return await ChromaStore.open(_new_database(request.getfixturevalue("chroma_server")), settle_after=3)
         case other:
             raise AssertionError(other)
 
@@ -106,10 +123,16 @@ async def reopen(
                 opened.append(await PostgresStore.open(url, connections=4, clock=clock))
             case RedisStore():
                 opened.append(await RedisStore.open(store.url, clock=clock))
+            case ChromaStore():
+                opened.append(await ChromaStore.open(store.url, settle_after=3))
         return opened[-1]
 
     yield again
     await opened[-1].close()
+
+
+def _new_database(server: ChromaServer) -> str:
+    return server.create(f"contract{next(_databases)}")
 
 
 async def _empty_postgres(url: str, clock: ManualClock) -> PostgresStore:

@@ -154,7 +154,7 @@ task_writes = st.one_of(
 beginnings = st.tuples(
     st.just("write"),
     st.builds(
-        lambda given, logged: [*(_named(put, name) for put, name in zip(given, NAMES, strict=True)), *logged],
+        lambda given, logged: [*(named(put, name) for put, name in zip(given, NAMES, strict=True)), *logged],
         st.lists(puts(full=True), min_size=len(NAMES), max_size=len(NAMES)),
         st.lists(log_writes, max_size=3),
     ),
@@ -191,7 +191,7 @@ words = st.lists(st.sampled_from([*WORDS, "nowhere"]), max_size=4, unique=True)
 places = st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from([0.0, 1.0, 2.0, 9.0])), max_size=3)
 limits = st.sampled_from([5, 2, 1, 0])
 seconds = st.integers(1, 3).map(lambda n: n * SECOND)
-questions = st.one_of(
+record_questions = (
     st.tuples(st.just("find"), wheres, limits),
     st.tuples(st.just("find"), wheres, limits),
     st.tuples(st.just("nearest"), wheres, queries, limits),
@@ -199,6 +199,9 @@ questions = st.one_of(
     st.tuples(st.just("gather"), wheres, queries, words, limits),
     st.tuples(st.just("around"), wheres, places, st.integers(0, 2)),
     st.tuples(st.just("last_turns"), spaces, st.sampled_from("xyz"), limits),
+)
+questions = st.one_of(
+    *record_questions,
     st.tuples(st.just("log"), logs, limits, st.integers(0, 4)),
     st.tuples(st.just("claim"), task_spaces, task_names, st.sampled_from(["w1", "w2"]), seconds),
     st.tuples(st.just("task"), task_spaces, task_names),
@@ -278,12 +281,12 @@ async def _play(
             case ("clock", moved):
                 clock.forward(timedelta(seconds=moved))
             case ("write", writes):
-                mine = [_of(tenant, write) for write in writes]
-                assert await _outcome(store.write(*mine)) == await _outcome(reference.write(*mine)), mine
+                mine = [of(tenant, write) for write in writes]
+                assert await outcome(store.write(*mine)) == await outcome(reference.write(*mine)), mine
             case (method, *rest):
-                asked = [_of(tenant, one) for one in rest]
-                answers = [await _outcome(_ask(one, method, asked)) for one in (store, reference)]
-                _compare(answers[0], answers[1], line)
+                asked = [of(tenant, one) for one in rest]
+                answers = [await outcome(ask(one, method, asked)) for one in (store, reference)]
+                compare(answers[0], answers[1], line)
     for scope in SCOPES:
         space = replace(scope.space("semantic"), tenant=tenant)
         assert await store.get(space, *NAMES) == await reference.get(space, *NAMES)
@@ -292,7 +295,7 @@ async def _play(
     assert await store.spaces(tenant) == await reference.spaces(tenant)
 
 
-async def _ask(store: SqliteStore | PostgresStore | InMemoryStore, method: str, asked: list[Any]) -> Any:
+async def ask(store: Any, method: str, asked: list[Any]) -> Any:
     match method, asked:
         case "find", [where, limit]:
             first = await store.find(where, limit=limit)
@@ -303,8 +306,8 @@ async def _ask(store: SqliteStore | PostgresStore | InMemoryStore, method: str, 
             found = await store.matching(where, terms, limit=limit)
             return found if not found.found else list(found.found)
         case "gather", [where, query, terms, limit]:
-            ask = Ask(where, query, tuple(terms), limit, reach=1)
-            gathered = await store.gather(ask, lambda evidence, lookup: evidence)
+            asking = Ask(where, query, tuple(terms), limit, reach=1)
+            gathered = await store.gather(asking, lambda evidence, lookup: evidence)
             return (
                 gathered.briefs,
                 np.nan_to_num(gathered.cosines, nan=-2.0).round(3).tolist(),
@@ -340,14 +343,14 @@ async def _ask(store: SqliteStore | PostgresStore | InMemoryStore, method: str, 
     raise AssertionError(method)
 
 
-async def _outcome(work: Any) -> Any:
+async def outcome(work: Any) -> Any:
     try:
         return await work
     except RecollectError as error:
         return type(error), str(error)
 
 
-def _compare(got: Any, expected: Any, asked: Any) -> None:
+def compare(got: Any, expected: Any, asked: Any) -> None:
     ranked = isinstance(expected, list) and bool(expected) and isinstance(expected[0], Found)
     if not ranked:
         assert got == expected, asked
@@ -358,7 +361,7 @@ def _compare(got: Any, expected: Any, asked: Any) -> None:
     assert [one.brief for one in got] == [one.brief for one in expected], asked
 
 
-def _named(put: Put, name: str) -> Put:
+def named(put: Put, name: str) -> Put:
     return replace(put, item=replace(put.item, id=name))
 
 
@@ -370,7 +373,7 @@ def _ids(found: Sequence[Found]) -> list[str]:
     return [one.brief.id for one in found]
 
 
-def _of(tenant: str, value: Any) -> Any:
+def of(tenant: str, value: Any) -> Any:
     """The same value in another tenant."""
     match value:
         case Where() | Delete() | Touch() | Append() | Clear() | Save() | Journal() | SetStatus() | DropTask():

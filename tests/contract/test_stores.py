@@ -8,9 +8,10 @@ from recollect.testing import DurableContract, LogContract, RecordsContract, Tas
 
 EVERY = ["in_memory", "sqlite", "postgres"]
 REDIS = ["redis", "redis_cluster"]
+CHROMA = ["chroma", "chroma_server"]
 
 
-@pytest.mark.parametrize("store", EVERY, indirect=True)
+@pytest.mark.parametrize("store", [*EVERY, *CHROMA], indirect=True)
 class TestRecords(RecordsContract):
     pass
 
@@ -36,3 +37,11 @@ class TestDurableLogsAndTasks:
 
     test_reopening_keeps_every_entry = DurableContract.test_reopening_keeps_every_entry
     test_reopening_keeps_leases_and_fences = DurableContract.test_reopening_keeps_leases_and_fences
+
+
+@pytest.mark.parametrize("store", CHROMA, indirect=True)
+class TestDurableRecords:
+    """Of a backend that keeps nothing else."""
+
+    test_reopening_keeps_every_item = DurableContract.test_reopening_keeps_every_item
+    test_preparing_a_model_goes_on_after_reopening = DurableContract.test_preparing_a_model_goes_on_after_reopening

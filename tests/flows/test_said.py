@@ -214,10 +214,11 @@ class TestBehindEverybodysBack:
         # Mutant: only what was said in this process is looked at.
         await memory.record_turn("Good morning, the build is green.")
         assert await found(memory) == []
-        thoughts = memory.checkpoints.minds().attempt()
+        thoughts = memory.checkpoints.minds().attempt("step 1")
         await thoughts.memory.record_turn(REMARK)
         await indexed(memory)
         assert len(await rows(memory)) == 1
-        await memory._parts.stores.tasks().write(*await thoughts.collected())
+        for store, writes in thoughts.collected():
+            await store.write(*writes)
         assert await found(memory) == [REMARK]
         assert len(await rows(memory)) == 2

@@ -116,6 +116,8 @@ def _lacking(url: str, store: Store, tiers: Sequence[Tier]) -> Unsupported:
 
 async def _open(url: str, settings: Settings, clock: Clock) -> Store:
     scheme, separator, rest = url.partition("://")
+    if url.startswith(("chroma:", "chroma+")):
+        return await _open_chroma(url, settings)
     if url == "memory://":
         from recollect.stores.in_memory import InMemoryStore
 
@@ -137,7 +139,7 @@ async def _open(url: str, settings: Settings, clock: Clock) -> Store:
         return await _open_redis(url, clock)
     raise BadSettings(
         f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH, "
-        "postgresql://USER@HOST/DATABASE, redis://HOST:PORT/DB or memory://"
+        "postgresql://USER@HOST/DATABASE, redis://HOST:PORT/DB, chroma:./DIRECTORY, chroma+http://HOST:PORT or memory://"
     )
 
 
@@ -161,3 +163,13 @@ async def _open_redis(url: str, clock: Clock) -> Store:
             raise
         raise BadSettings("a redis:// URL needs the client: pip install 'recollect[redis]'") from error
     return await RedisStore.open(url, clock=clock)
+
+
+async def _open_chroma(url: str, settings: Settings) -> Store:
+    try:
+        from recollect.stores.chroma import ChromaStore
+    except ModuleNotFoundError as error:
+        if error.name != "chromadb":
+            raise
+        raise BadSettings("a chroma: URL needs its package: pip install 'recollect[chroma]'") from error
+    return await ChromaStore.open(url, cache_bytes=settings.cache_mib << 20)

@@ -1,0 +1,143 @@
+"""A batch: what a number of writes comes to, as one value that goes into the chain whole."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.stores.chroma.cells import Kept, dumped, kept_of, names_of
+from recollect.stores.ops import Model
+from recollect.stores.vectors import unpacked
+from recollect.values import Space
+
+Rows = NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Whose vectors answer, and whose are being prepared; a generation is named after the batch it began with."""
+
+    active: Model | None = None
+    generation: int = 0
+    preparing: Model | None = None
+    fresh: int = 0
+
+    def lives(self, generation: int) -> bool:
+        return generation in (self.generation, self.fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An item's new state, or that it is gone; `was` is the batch that wrote the state before, 0 if there was none."""
+
+    of: str
+    kept: Kept | None
+    was: int = 0
+    lost: tuple[tuple[int, str], ...] = ()
+    """Vectors that nothing names any more, by generation."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passages:
+    """An item's vectors in one generation."""
+
+    of: str
+    generation: int
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """What a batch does to one space."""
+
+    space: Space
+    cells: tuple[Cell, ...] = ()
+    passages: tuple[Passages, ...] = ()
+    paths: frozenset[str] | None = None
+    """All of them, when some are new."""
+    paths_were: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One link of the chain. `by` tells whose it is; what lies below `floor` is in its place, and counts no more."""
+
+    number: int
+    by: str
+    floor: int
+    models: Models
+    changes: tuple[Change, ...] = ()
+    settled: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Whose the batches below the floor were, as far back as anybody might still want to know."""
+
+    @property
+    def removes(self) -> bool:
+        return any(cell.kept is None for change in self.changes for cell in change.cells)
+
+    def text(self) -> str:
+        return dumped(
+            {
+                "models": [
+                    *(_model_as_list(self.models.active), self.models.generation),
+                    *(_model_as_list(self.models.preparing), self.models.fresh),
+                ],
+                "changes": [_change_as_json(change) for change in self.changes],
+                "settled": {str(number): by for number, by in self.settled.items()},
+            }
+        )
+
+    @classmethod
+    def parse(cls, number: int, by: str, floor: int, text: str) -> Batch:
+        given = json.loads(text)
+        active, generation, preparing, fresh = given["models"]
+        models = Models(_model(active), generation, _model(preparing), fresh)
+        changes = tuple(_change(number, one) for one in given["changes"])
+        settled = MappingProxyType({int(settled): whose for settled, whose in given["settled"].items()})
+        return cls(number, by, floor, models, changes, settled)
+
+
+def _model_as_list(model: Model | None) -> list[Any] | None:
+    return None if model is None else [model.name, model.dim, model.fingerprint]
+
+
+def _model(given: list[Any] | None) -> Model | None:
+    return None if given is None else Model(*given)
+
+
+def _change_as_json(change: Change) -> dict[str, Any]:
+    return {
+        "space": names_of(change.space),
+        "cells": [
+            [one.of, None if one.kept is None else [one.kept.item.content, one.kept.cell()], one.was, one.lost]
+            for one in change.cells
+        ],
+        "passages": [
+            [one.of, one.generation, one.rows.shape[1], base64.b64encode(one.rows.tobytes()).decode()]
+            for one in change.passages
+        ],
+        "paths": None if change.paths is None else [sorted(change.paths), change.paths_were],
+    }
+
+
+def _change(number: int, given: Mapping[str, Any]) -> Change:
+    paths, were = given["paths"] or (None, 0)
+    return Change(
+        Space(*given["space"]),
+        tuple(
+            Cell(of, None if kept is None else kept_of(kept[0], kept[1], number), was, tuple((g, id) for g, id in lost))
+            for of, kept, was, lost in given["cells"]
+        ),
+        tuple(
+            Passages(of, generation, unpacked(base64.b64decode(data), dim))
+            for of, generation, dim, data in given["passages"]
+        ),
+        None if paths is None else frozenset(paths),
+        were,
+    )

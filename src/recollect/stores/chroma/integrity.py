@@ -1,0 +1,39 @@
+"""What is wrong with a Chroma that this store looks after, a sentence each."""
+
+from __future__ import annotations
+
+from recollect.errors import StoreCorrupt
+from recollect.stores.chroma.cells import handle, vector_id
+from recollect.stores.chroma.engine import Engine
+from recollect.stores.chroma.shelf import Shelf
+from recollect.values import Space
+
+
+def faults(engine: Engine) -> list[str]:
+    """Every item can be read, and has the vectors that it names."""
+    try:
+        engine.follow()
+        engine.settle()
+    except StoreCorrupt as error:
+        return [str(error)]
+    found: list[str] = []
+    for space in engine.spaces():
+        try:
+            found += _lost_vectors(engine, space, engine.shelf(space))
+        except StoreCorrupt as error:
+            found.append(str(error))
+    return found
+
+
+def _lost_vectors(engine: Engine, space: Space, shelf: Shelf) -> list[str]:
+    generation = engine.models.generation
+    named = {
+        vector_id(handle(id), ref.batch, part): id
+        for id, kept in shelf.kept.items()
+        if (ref := kept.refs.get(generation)) is not None
+        for part in range(ref.passages)
+    }
+    missing = sorted({named[name] for name in named.keys() - engine.places.vector_ids(space, generation)})
+    return [
+        f"the item {id!r} in {space} has lost a vector; write it again, or run: recollect reembed" for id in missing
+    ]
