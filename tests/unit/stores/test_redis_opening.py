@@ -143,7 +143,7 @@ def test_a_server_that_is_too_old_is_refused():
 
 
 async def test_tiers_that_redis_cannot_keep_are_refused_at_open(server: RedisServer):
-    with pytest.raises(Unsupported, match="Records"):
+    with pytest.raises(Unsupported, match="cannot keep semantic, procedural"):
         await connect(server.url, Settings(), ManualClock())
     place = {"default": "memory://", "conversation": server.url, "episodic": server.url, "checkpoints": server.url}
     stores = await connect(place, Settings(), ManualClock())
