@@ -2,6 +2,7 @@
 
 RecollectError
 ├── BadInput                  the call cannot be meant this way; nothing was written
+│   ├── SecretRefused         a text holds a secret or personal data that the settings do not let in
 │   ├── BadQuery              a query, limit or filter outside what a search accepts
 │   └── BadVector             an embedder's answer that is not a finite vector of the right length
 ├── NotFound                  the thing named is not there (only where None would be ambiguous)
@@ -39,6 +40,10 @@ class RecollectError(Exception):
 
 class BadInput(RecollectError, ValueError):
     """The call cannot be meant this way; nothing was written."""
+
+
+class SecretRefused(BadInput):
+    """A text holds a secret or personal data that the settings do not let in; it is named by its kind, never quoted."""
 
 
 class BadQuery(BadInput):

@@ -130,6 +130,9 @@ class Routes(Mapping[str, str]):
 
 _NOWHERE_ELSE = Routes({})
 
+POLICIES = ("allow", "flag", "redact", "refuse")
+"""What may be done with a secret that is about to be kept."""
+
 
 def _option(default: Any, why: str) -> Any:
     return field(default=default, metadata={"why": why})
@@ -178,6 +181,8 @@ class Settings:
         _NOWHERE_ELSE,
         "tiers that live elsewhere than in `store`, as in 'episodic=redis://HOST checkpoints=redis://HOST'",
     )
+    secrets: str = _option("redact", "keys, passwords and card numbers in what is kept: allow, flag, redact or refuse")
+    personal_data: str = _option("flag", "the same for e-mail addresses, phone and account numbers")
     tiers: tuple[MemoryTier, ...] = _option(TIERS, "the tiers with their caps and lifetimes")
 
     def __post_init__(self) -> None:
@@ -190,6 +195,9 @@ class Settings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise BadSettings(f"{name} is {value!r}; it goes from {low:g} to {high:g}")
+        for name in ("secrets", "personal_data"):
+            if getattr(self, name) not in POLICIES:
+                raise BadSettings(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(POLICIES)}")
         if not all(isinstance(tier, MemoryTier) for tier in self.tiers):
             raise BadSettings("tiers is a tuple of MemoryTier")
 

@@ -14,9 +14,12 @@ from typing import Any, Literal, get_args
 from recollect.errors import BadInput
 
 Json = None | bool | int | float | str | Sequence[Any] | Mapping[str, Any]
-Tier = Literal["working", "conversation", "episodic", "semantic", "procedural", "checkpoints", "lifecycle"]
-# What a caller may name; the notes that the lifecycle keeps for itself are nobody else's.
-TIER_NAMES: tuple[Tier, ...] = tuple(name for name in get_args(Tier) if name != "lifecycle")
+Tier = Literal[
+    "working", "conversation", "episodic", "semantic", "procedural", "checkpoints", "lifecycle", "quarantine"
+]
+# What a caller may name; the notes that the lifecycle keeps for itself are nobody else's, and nothing is recalled from
+# quarantine.
+TIER_NAMES: tuple[Tier, ...] = tuple(name for name in get_args(Tier) if name not in ("lifecycle", "quarantine"))
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -43,7 +46,7 @@ class Scope:
     def space(self, tier: Tier) -> Space:
         """The part of this scope that owns the records of a tier."""
         match tier:
-            case "semantic":
+            case "semantic" | "quarantine":
                 return Space(self.tenant, tier, user=self.user)
             case "procedural" | "checkpoints":
                 return Space(self.tenant, tier, agent=self.agent)

@@ -13,6 +13,7 @@ from recollect.lifecycle.recited import is_recited, own_words
 from recollect.lifecycle.statements import asks_to_be_forgotten
 from recollect.recall.lines import is_recalled
 from recollect.stores.ops import Entry
+from recollect.tiers.entries import is_quarantined
 from recollect.values import NOTHING, Space
 
 Speaker = Literal["user", "agent"]
@@ -55,7 +56,7 @@ def spoken(space: Space, entry: Entry) -> Spoken | None:
     somebody else wrote, or what recall had told it.
     """
     told = entry.metadata.get("given", NOTHING) if space.tier == "episodic" else entry.metadata
-    if not isinstance(told, Mapping) or told.get("recalled"):
+    if not isinstance(told, Mapping) or told.get("recalled") or is_quarantined(entry):
         return None
     by = _speaker(space, entry, told)
     if by is None or (trust := _trust(told, by)) < TRUSTED:

@@ -34,6 +34,7 @@ from recollect.tiers.conversation import ConversationMemory
 from recollect.tiers.episodic import EpisodicMemory
 from recollect.tiers.facts import FactOptions
 from recollect.tiers.procedural import ProceduralMemory
+from recollect.tiers.quarantine import Quarantine
 from recollect.tiers.semantic import SemanticMemory
 from recollect.tiers.working import WorkingMemory
 from recollect.values import Context, MemoryItem, Scope
@@ -67,6 +68,7 @@ class AgentMemory:
             settings=settings,
             clock=clock,
         )
+        self.quarantine = Quarantine(stores.records("semantic"), scope=scope, keep=self.semantic.approved)
         self.procedural = ProceduralMemory(
             stores.records("procedural"),
             parts.embedding,

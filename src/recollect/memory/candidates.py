@@ -11,6 +11,7 @@ from recollect.recall.lines import Line
 from recollect.recall.recent import NEWEST
 from recollect.stores.ops import Entry
 from recollect.stores.tails import Tail
+from recollect.tiers.entries import is_quarantined
 from recollect.tiers.episodic import episode_of
 from recollect.tiers.messages import ROLES, message_of
 from recollect.tiers.trust import UNKNOWN, is_of_tool, told_trust, trust_in_episode, trust_of
@@ -48,6 +49,10 @@ class Candidate(NamedTuple):
     @property
     def confided(self) -> bool:
         return self.elsewhere and is_confided(self.tail, self.at)
+
+    @property
+    def quarantined(self) -> bool:
+        return is_quarantined(self.entry)
 
     def item(self, scope: Scope) -> MemoryItem:
         """The entry as the item that it is shown as."""

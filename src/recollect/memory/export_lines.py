@@ -38,6 +38,7 @@ _OWNERS: Mapping[str, tuple[str, ...]] = {
     "semantic": ("user",),
     "procedural": ("agent",),
     "lifecycle": ("user", "agent"),
+    "quarantine": ("user",),
 }
 _ITEM = {field.name: str(field.type) for field in fields(MemoryItem) if field.name not in _APART}
 _DEFAULTS = {field.name: field.default for field in fields(MemoryItem) if field.default is not MISSING}
@@ -99,8 +100,10 @@ def moved_id(item: MemoryItem, source: Space, target: Space) -> str:
     """
     if item.tier == "procedural":
         return version_id(target, item.key or "", procedure_of(item).version)
-    if item.tier != "semantic":
+    if item.tier not in ("semantic", "quarantine"):
         return item.id
+    if item.tier == "quarantine":  # its id is that of the fact it would be
+        source, target = replace(source, tier="semantic"), replace(target, tier="semantic")
     # The first: promoted again by the lifecycle, when what it had promoted was over.
     for parts in chain(([item.created_at.isoformat()],), keyed.identities(item)):
         if item.id == content_id(source, item.content, *parts):

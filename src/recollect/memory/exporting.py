@@ -68,6 +68,8 @@ async def _pages(memory: Exported) -> AsyncIterator[list[dict[str, Any]]]:
     semantic = memory.stores.records("semantic")
     async for page in _items(semantic, Where(memory.scope.space("semantic"))):
         yield [item_line(item) for item in page]
+    async for page in _items(semantic, Where(memory.scope.space("quarantine"))):
+        yield [item_line(item) for item in page]
     async for page in _items(semantic, Where(replace(memory.scope, session=None).space("lifecycle"))):
         yield [item_line(item) for item in page if is_portable(item)]
     async for lines in _procedures(memory):
@@ -125,7 +127,7 @@ async def _sessions(memory: Exported, tier: Any) -> list[Space]:
 
 async def _expected(memory: Exported) -> int:
     """How many items there are; messages and episodes are counted when they come."""
-    wanted = {memory.scope.space("semantic"), memory.scope.space("procedural")}
+    wanted = {memory.scope.space("semantic"), memory.scope.space("quarantine"), memory.scope.space("procedural")}
     both = (memory.stores.records("semantic"), memory.stores.records("procedural"))
     stores = {id(store): store for store in both}.values()
     counts = [count for store in stores for count in await store.spaces(memory.scope.tenant)]

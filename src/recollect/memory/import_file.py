@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
-from recollect.errors import BadInput, RecollectError, SchemaTooNew
+from recollect.errors import BadInput, RecollectError, SchemaTooNew, SecretRefused
+from recollect.guard.policy import Policy
 from recollect.memory.export_file import MARK
 from recollect.memory.export_lines import FORMAT, entry_of, item_of, moment, session_of
 from recollect.stores.ops import Entry
+from recollect.tiers import entrance
 from recollect.tiers.conversation import ConversationMemory
 from recollect.tiers.procedure_input import LEAST_TRUST
 from recollect.tiers.working import WorkingMemory
@@ -52,6 +54,7 @@ class ImportFile:
         *,
         longest: int,
         trust: float | None,
+        policy: Policy,
         conversation: Callable[[str], ConversationMemory],
         working: Callable[[Mapping[str, Any]], WorkingMemory],
     ) -> None:
@@ -59,6 +62,7 @@ class ImportFile:
         self._target = target
         self._longest = longest
         self._trust = trust
+        self._policy = policy
         self._conversation = conversation
         self._working = working
         self._number = 0
@@ -101,7 +105,7 @@ class ImportFile:
             else:
                 self._seen += 1
                 with _named(self._number):
-                    value = self._trusted(self._value(line))
+                    value = self._trusted(self._clean(self._value(line)))
                 if value is None:
                     self.untrusted += 1
                 else:
@@ -137,7 +141,7 @@ class ImportFile:
 
     def _value(self, line: dict[str, Any]) -> Line:
         match line.get("tier"):
-            case "semantic" | "procedural" | "lifecycle" as tier:
+            case "semantic" | "procedural" | "lifecycle" | "quarantine" as tier:
                 return item_of(line, tier, self.source, self._target, self._longest)
             case "episodic":
                 return Happened(session_of(line), entry_of(line, self._longest))
@@ -147,6 +151,17 @@ class ImportFile:
                 return self._working(line["snapshot"])
             case other:
                 raise BadInput(f"there is no tier {other!r:.80} in an export")
+
+    def _clean(self, line: Line) -> Line:
+        """The line as it may be kept; messages pass the door of their conversation."""
+        match line:
+            case MemoryItem() if line.tier != "lifecycle":
+                text, about = self._policy.text("content", line.content), self._policy.plain("metadata", line.metadata)
+                return replace(line, content=text.value, metadata=about.value) if text.kinds or about.kinds else line
+            case Happened():
+                return replace(line, entry=entrance.episode(self._policy, line.entry))
+            case _:
+                return line
 
     def _trusted(self, line: Line) -> Line | None:
         """The line, trusted no more than the file is; None for a procedure that nobody should follow then."""
@@ -184,7 +199,8 @@ def _named(number: int) -> Iterator[None]:
     try:
         yield
     except RecollectError as error:
-        raise BadInput(f"line {number}: {error}") from error
+        kind = SecretRefused if isinstance(error, SecretRefused) else BadInput
+        raise kind(f"line {number}: {error}") from error
 
 
 def _no_number(name: str) -> Any:

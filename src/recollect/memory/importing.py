@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import BadInput, Conflict
+from recollect.guard.instructions import held_back
+from recollect.guard.policy import Policy
 from recollect.memory.export_file import opened
 from recollect.memory.export_lines import is_portable, moment, moved, moved_id
 from recollect.memory.exporting import Exported, Progress, is_blank
@@ -22,11 +24,14 @@ from recollect.tiers import keyed
 from recollect.tiers.indexing import index_terms
 from recollect.tiers.one_model import under_one_model
 from recollect.tiers.patience import pause
+from recollect.tiers.quarantine import held, in_quarantine
 from recollect.tiers.semantic import embedded
 from recollect.tiers.working import WorkingMemory
 from recollect.values import MemoryItem, Scope, Space
 
 _TOGETHER = 256
+# What is not written whole: any number of lines at a time will do.
+_BY_THE_LINE = ("semantic", "quarantine", "lifecycle", "episodic")
 _TRIES = 32
 
 
@@ -72,6 +77,7 @@ class Import:
             self._memory.scope,
             longest=self._parts.settings.max_content,
             trust=trust,
+            policy=Policy.of(self._parts.settings),
             conversation=self._memory.conversation,
             working=self._restored,
         )
@@ -104,7 +110,7 @@ class Import:
         while lines := await asyncio.to_thread(file.some):
             for _, line in lines:
                 kind = _kind(line)
-                full = len(waiting.lines) >= _TOGETHER and kind[0] in ("semantic", "lifecycle", "episodic")
+                full = len(waiting.lines) >= _TOGETHER and kind[0] in _BY_THE_LINE
                 if kind != waiting.kind or full:
                     await self._flush(waiting)
                     waiting = _Waiting(kind)
@@ -118,6 +124,8 @@ class Import:
         match waiting.kind:
             case ("semantic", _):
                 await self._facts([moved(item, self._ids) for item in lines])
+            case ("quarantine", _):
+                await self._apart([moved(item, self._ids) for item in lines])
             case ("lifecycle", _):
                 await self._notes([moved(item, self._ids) for item in lines])
             case ("procedural", key):
@@ -131,10 +139,23 @@ class Import:
 
     async def _facts(self, items: list[MemoryItem]) -> None:
         store, space = self._records("semantic"), self._space("semantic")
-        fresh = await self._put(store, space, items)
+        why = {item.id: held_back(item.content, item.trust) for item in items}
+        await self._apart([in_quarantine(item, why[item.id]) for item in items if why[item.id]])
+        items = [item for item in items if not why[item.id]]
+        fresh = await self._put(store, space, items) if items else []
         if self._merges:
             for key in dict.fromkeys(item.key for item in fresh if item.key is not None):
                 await _in_one_history(store, space, key)
+
+    async def _apart(self, items: list[MemoryItem]) -> None:
+        """What gives orders, or was in quarantine where it came from."""
+        if not items:
+            return
+        store, space = self._records("semantic"), self._space("quarantine")
+        there = len(await store.get(space, *(item.id for item in items)))
+        await held(store, items)
+        self._added["quarantine"] += len(items) - there
+        self._present["quarantine"] += there
 
     async def _notes(self, items: list[MemoryItem]) -> None:
         """Of what was promoted, so that what was forgotten since is not promoted again. They are not searched."""

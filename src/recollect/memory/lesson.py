@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from recollect.guard.instructions import held_back
 from recollect.inference.base import Embedding
 from recollect.inference.offline import importance_of
 from recollect.stores.base import Records
 from recollect.stores.ops import Model, Put
 from recollect.tiers.facts import Fact
 from recollect.tiers.indexing import index_terms
+from recollect.tiers.quarantine import in_quarantine
 from recollect.tiers.semantic import embedded
 from recollect.values import MemoryItem
 
@@ -67,9 +69,17 @@ def trust(tried: Iterable[Tried]) -> float:
     return min(worth)
 
 
+def gated(item: MemoryItem) -> MemoryItem:
+    """The lesson, in quarantine where it gives orders: what a tool said may have found its way into the outcome."""
+    why = held_back(item.content, item.trust)
+    return in_quarantine(item, why) if why else item
+
+
 async def drafted(store: Records, embedding: Embedding, model: Model, item: MemoryItem) -> Put:
     """The lesson on its way to the store. One that is there already gains the new episodes and keeps its birthday."""
-    held = await store.get(item.scope.space("semantic"), item.id)
+    held = await store.get(item.scope.space(item.tier), item.id)
+    if not held and item.tier == "quarantine":
+        return Put(item=item, expect=0)  # without words and vectors, for nobody is to find it
     if not held:
         vectors = (await embedded(embedding, [item]))[0]
         return Put(item=item, vectors=vectors, terms=index_terms(item), model=model, expect=0)

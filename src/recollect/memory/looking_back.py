@@ -257,7 +257,8 @@ class Lately:
         seen = Seen(shared=shared, cosines=[near.get(at) for at in places], ages=[one.recency for one in meant])
         found = judged(seen, calibration, self._leaning)
         worth = list(found.relevance)
-        good = _without_confided([at for at in places if worth[at] >= asked.min_relevance], meant)
+        good = [at for at in places if worth[at] >= asked.min_relevance and not meant[at].quarantined]
+        good = _without_confided(good, meant)
         good = _without_echoes(good, worth, [key(meant[at].content) for at in good])
         good = sorted(good, key=lambda at: (worth[at], meant[at].entry.at, at), reverse=True)[: asked.n]
         return [

@@ -17,7 +17,7 @@ from recollect.recall.recall import Recall
 from recollect.settings import Settings
 from recollect.stores.connect import Stores
 from recollect.tiers.entries import fresh_id
-from recollect.tiers.messages import Message
+from recollect.tiers.messages import Message, summed_up_as
 
 _SUMMARY_TOKENS = 1000
 
@@ -75,6 +75,6 @@ class Parts:
 
     async def summarise(self, messages: list[Message], before: str | None) -> str:
         """What was said, in short: by the language model if there is one, and without it otherwise."""
-        said = [f"{message.role}: {message.content}" for message in messages]
+        said = [f"{message.role}: {summed_up_as(message)}" for message in messages]
         passages = [Passage(text) for text in ([before, *said] if before else said)]
         return (await summary_of(passages, _SUMMARY_TOKENS, model=self.llm)).text

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from recollect.errors import BadInput, Conflict, NotFound, StoreError
+from recollect.guard.policy import Policy
 from recollect.inference.summarise import extract
 from recollect.memory import lesson
 from recollect.memory.parts import Parts
@@ -103,7 +104,7 @@ class TaskLife:
         One that was begun in the same words and has no step yet is that task: whoever began it was interrupted.
         """
         async with self._one_at_a_time:
-            checked_content(task, self._longest)
+            task = self._clean("task", checked_content(task, self._longest))
             await self._take_up()
             self._running = await self._as_kept()
             new = Running(task, self._parts.new_id())
@@ -142,9 +143,10 @@ class TaskLife:
             worked = not isinstance(result, BaseException) if success is None else checked_success(success)
             thought = checked_content("" if thought is None else thought, self._longest, may_be_empty=True)
             done, name = self._action(action, running)
+            thought, done = self._clean("thought", thought), self._clean("action", done)
             if not done.strip() and not thought.strip():
                 raise BadInput("a step needs a thought or an action; both are empty")
-            came = "" if result is None else result_text(result)
+            came = "" if result is None else self._clean("result", result_text(result))
             key = await self._procedure(procedure, name)
             about = {
                 "success": worked,
@@ -168,7 +170,7 @@ class TaskLife:
         """End the task and learn from it. When this fails the task goes on, and ending it again is safe."""
         async with self._one_at_a_time:
             checked_success(success)
-            checked_content(outcome, self._longest)
+            outcome = self._clean("outcome", checked_content(outcome, self._longest))
             most, running = checked_trust(trust), await self._known()
             worth = lesson.trust(running.tried) if most is None else min(most, lesson.trust(running.tried))
             working = self._tiers.working
@@ -217,6 +219,10 @@ class TaskLife:
 
     def _is_fresh(self, running: Running, task: str) -> bool:
         return running.task == task == self._tiers.working.task and running.steps == 0
+
+    def _clean(self, place: str, text: str) -> str:
+        """The text as it may be kept: here, since working memory and the lesson have it too."""
+        return str(Policy.of(self._parts.settings).text(place, text).value)
 
     @property
     def _longest(self) -> int:
@@ -377,6 +383,7 @@ class TaskLife:
             trust=episode_of(append.space, append.entry).metadata[TRUST],
             derived_from=tuple(dict.fromkeys((*running.episodes, append.entry.id))),
         )
+        item = lesson.gated(item)
 
         async def learned(model: Model) -> None:
             put = await lesson.drafted(records, self._parts.embedding, model, item)
@@ -395,4 +402,4 @@ class TaskLife:
                 await pause(tries)
         else:
             raise Conflict("the lesson is being written by others all the time; nothing was stored, try again")
-        return (await records.get(scope.space("semantic"), item.id) or [item])[0]
+        return (await records.get(scope.space(item.tier), item.id) or [item])[0]

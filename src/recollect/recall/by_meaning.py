@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from recollect.recall.calibrate import Calibration, by_meaning_alone
 from recollect.recall.fuse import Weights, meaning_of
+from recollect.recall.sources import bounded
 from recollect.stores.evidence import Evidence, Lookup
 from recollect.stores.question import Question
 from recollect.values import Hit, Why
@@ -36,7 +37,7 @@ class ByMeaning:
             for at, brief in enumerate(briefs)
             if worth[at] >= question.min_relevance
         )
-        best = [at for *_, at in order[: question.n]]
+        best = bounded([at for *_, at in order], briefs, question.n)
         items = lookup.items([briefs[at].id for at in best])
         tier = question.where.space.tier
         return [

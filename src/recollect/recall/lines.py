@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from recollect.guard.instructions import VOUCHED
 from recollect.values import Hit, MemoryItem
 
 CURRENT, RECENT, KNOWLEDGE, PROCEDURES = (
@@ -28,6 +29,18 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
 )
 _BRACKETS = str.maketrans("()", "[]")
+# A stranger's words stand between these, and nothing within them looks like one.
+_OPEN, _CLOSE = "“", "”"
+_QUOTES = str.maketrans("“”„‟«»", '""""""')
+
+# What chat templates and agents take for the beginning of somebody's turn, or for a call. Shown, and taken for nothing.
+_ROLES = (
+    "system|assistant|user|human|developer|tool|function|instructions?|system[_-]prompt|memory|conversation|notes|context|"
+    "tool_call|tool_use|tool_result|tool_response|function_calls?|function_results?|invoke|parameter|antml:[a-z_]+|s"
+)
+_TAG = re.compile(rf"<(/?\s*(?:{_ROLES})\b[^<>]{{0,200}})>|<(/?\s*(?:{_ROLES})\b)|<<(/?sys)>>", re.IGNORECASE)
+_TOKEN = re.compile(r"<([|｜][^<>]{0,80}[|｜])>|<([|｜])|([|｜])>")
+_INST = re.compile(r"\[(/?inst)\]", re.IGNORECASE)
 
 # Behind every remembered text stands where it is from: a date, and perhaps more. A list of somebody else's has a date
 # too at times, so that without its dash a line of ours is known by the rest of what is said there, or by its label.
@@ -113,7 +126,11 @@ def written(line: Line) -> Written:
         text = f"{text[:_LONGEST_LINE]}… ({len(item.content):,} characters)"
     said_by = line.label or (item.turn.speaker if item.turn is not None and item.turn.speaker else "")
     head = f"- {_tame(said_by)}: " if said_by else "- "
-    return Written(head, text, f" ({', '.join(_origin(item, said_by, line.note))})")
+    origin = f" ({', '.join(_origin(item, said_by, line.note))})"
+    if item.trust < VOUCHED:
+        # In quotation marks that it cannot close: whatever it says, it says it in there.
+        return Written(f"{head}{_OPEN}", text.translate(_QUOTES), f"{_CLOSE}{origin}")
+    return Written(head, text, origin)
 
 
 def is_recalled(text: str) -> bool:
@@ -203,11 +220,27 @@ def _name(text: str) -> str:
     return _tame(text).translate(_BRACKETS)
 
 
+def without_roles(text: str) -> str:
+    """The text with its marks of chat templates in other brackets: to be read, and not to be obeyed."""
+    if "<" in text or "|>" in text or "｜>" in text:
+        text = _TOKEN.sub(
+            lambda found: f"‹{found[1]}›" if found[1] else f"‹{found[2]}" if found[2] else f"{found[3]}›", text
+        )
+        text = _TAG.sub(_bracketed, text)
+    return _INST.sub(r"‹\1›", text) if "[" in text else text
+
+
+def _bracketed(found: re.Match[str]) -> str:
+    if found[2]:
+        return f"‹{found[2]}"
+    return f"‹{found[1] or found[3]}›"
+
+
 def _tame(text: str) -> str:
     """On one line, without what cannot be seen, and not beginning like a heading."""
     if not text.isprintable():
         text = _UNSEEN.sub("", _ESCAPES.sub("", text))
-    flat = " ".join(text.split())
+    flat = without_roles(" ".join(text.split()))
     if flat.startswith("#"):
         return f"\\{flat}"
     return f"- \\{flat[2:]}" if flat.startswith("- #") else flat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 
 import numpy as np
@@ -17,6 +17,7 @@ from recollect.recall.calibrate import DEFAULT, Calibration, calibrated, relevan
 from recollect.recall.fuse import Phrasing, Scored, add_phrases, fuse
 from recollect.recall.plan import Plan, plan
 from recollect.recall.rank import Order, nudge
+from recollect.recall.sources import bounded, crowding, shared_out, without
 from recollect.settings import Settings
 from recollect.stores.base import Records
 from recollect.stores.evidence import Ask, Brief, Evidence, Lookup
@@ -38,6 +39,9 @@ _REPEATED = 8
 _MOST_CANDIDATES = 20_000
 _SPACES_KNOWN = 4096
 
+# One who has so many names is beyond being bounded by name.
+_CROWDS = 4
+
 
 class Recall:
     """Answers questions from one store with one embedder."""
@@ -58,13 +62,30 @@ class Recall:
         return hits
 
     async def found(self, question: Question) -> list[Hit]:
-        """The same, without counting an access.
+        """The same, without counting an access."""
+        return await self._with_others(question, await self._hits(question)) if question.n else []
+
+    async def _with_others(self, question: Question, hits: list[Hit]) -> list[Hit]:
+        """The hits; where one source crowds, also those of others that it may have kept from being candidates."""
+        crowds: frozenset[str] = frozenset()
+        for _ in range(_CROWDS):
+            new = crowding(hits, question.n) - crowds
+            if not new:
+                break
+            crowds |= new
+            where = replace(question.where, conditions=without(question, crowds))
+            others = await self._hits(replace(question, where=where))
+            if not others:
+                break
+            hits = shared_out(hits, others, question.n)
+        return hits
+
+    async def _hits(self, question: Question) -> list[Hit]:
+        """Plan, gather and judge.
 
         A question is planned with the speakers that were known last time. The store says who there is now, in the
         same reading; in the rare case that somebody has spoken for the first time, it is planned again.
         """
-        if not question.n:
-            return []
         space = question.where.space
         calibration = DEFAULT if question.mode == "text" else await self._calibrated()
         speakers = self._speakers.get(space, frozenset())
@@ -137,7 +158,8 @@ class Judge:
             scored = add_phrases(scored, evidence, phrases)
             scores = scored.total + nudges
             ranked = order.of(scores)
-        best = ranked[worth[ranked] >= self.question.min_relevance][: self.question.n].tolist()
+        good = ranked[worth[ranked] >= self.question.min_relevance].tolist()
+        best = bounded(good, evidence.briefs, self.question.n)
         items = lookup.items([evidence.briefs[at].id for at in best])
         return [
             Hit(

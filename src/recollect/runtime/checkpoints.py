@@ -10,6 +10,7 @@ from typing import Any
 
 from recollect.clock import Clock
 from recollect.errors import BadInput, Conflict, NotFound, StepFailed, StoreCorrupt
+from recollect.guard.policy import Policy
 from recollect.runtime.claiming import claimed
 from recollect.runtime.codec import SCHEMA, Document, State, decode, encode
 from recollect.runtime.events import Telling, Watcher
@@ -84,6 +85,8 @@ class Checkpoints:
         keeps it, or leaves the time it has.
         """
         text = self.encoded(dict(state) if isinstance(state, Mapping) else state)
+        # Never blotted out: a state that comes back otherwise than it was saved would be a fault, and not a precaution.
+        Policy.of(self.settings).unaltered(f"the state of task {task_id!r:.80}", text)
         lasts = None if ttl is None else checked_ttl(ttl)
         for _ in range(_TRIES):
             task = await self._kept(task_id)

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recollect.guard.policy import Policy
 from recollect.runtime.codec import State, check_size, plain, written
 
 # Writing a text as JSON looks at each character. One that is shorter costs less than finding out that it is the same.
 _LONG = 2048
 _MARK = "\0a long text\0"
+_AS_IT_IS = Policy("allow", "allow")
 _MARKED = written(_MARK)
 
 
@@ -60,6 +62,7 @@ class Drafts:
     """Makes the drafts of one run, which mostly differ in one result."""
 
     largest: int
+    policy: Policy = _AS_IT_IS
     _fragments: dict[int, tuple[str, str]] = field(default_factory=dict)
     """The long texts of the last draft as JSON, by identity; held beside it, so that no other text can have it."""
     _sums: list[_Sum] = field(default_factory=list)
@@ -85,6 +88,11 @@ class Drafts:
         text, copy = plain(state, working)
         check_size(text, state, self.largest)
         return Draft(text, hashlib.sha256(text.encode()).hexdigest(), text, (), copy)
+
+    def look_through(self, step: str, result: Any) -> None:
+        """Refuse or note secrets in what a step returned, as the settings say; it stays as it is, to the letter."""
+        if result is not None and self.policy.looks:
+            self.policy.unaltered(f"the result of step {step!r}", self.written(result))
 
     def written(self, result: Any) -> str:
         """A result as JSON; one that stands in the last draft is not written again."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 from recollect.errors import BadInput, FencedOut, LeaseHeld, StepFailed, StoreError, TaskPoisoned
+from recollect.guard.policy import Policy
 from recollect.runtime.checkpoints import Checkpoints, Loaded, checked_task, checked_ttl
 from recollect.runtime.claiming import claimed
 from recollect.runtime.codec import State
@@ -140,7 +141,7 @@ class ResumableAgent:
         try:
             if loaded.document is not None and loaded.document.working is not None:
                 mind.restore(loaded.document.working)
-            drafts = Drafts(self._checkpoints.settings.max_state)
+            drafts = Drafts(self._checkpoints.settings.max_state, Policy.of(self._checkpoints.settings))
             draft = drafts.draft(fit.state, mind.snapshot())
             begun = "" if loaded.task is None else loaded.task.created_at.isoformat()
             running = Running(self._conditions, lease, heart, mind, drafts, draft, loaded.version, begun)

@@ -194,6 +194,7 @@ class Running:
                 result = None
             change = settle(result, copy)
             draft = self.draft(change.state)
+            self.drafts.look_through(unit.key, result)
             told = thoughts.collected()
         except LeaseLost:
             raise

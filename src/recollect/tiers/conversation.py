@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
+from recollect.guard.policy import Policy
 from recollect.inference.base import called
 from recollect.inference.llm import offline
 from recollect.inference.offline import importance_of
@@ -18,6 +19,7 @@ from recollect.inference.summarise import Count, Passage
 from recollect.settings import Settings
 from recollect.stores.base import Log
 from recollect.stores.ops import Append, Clear, Entry
+from recollect.tiers import entrance
 from recollect.tiers.entries import (
     checked_content,
     checked_id,
@@ -103,6 +105,7 @@ class ConversationMemory:
         self._count = TokenCounts(count)
         self._ids = ids
         self._max_content = settings.max_content
+        self._policy = Policy.of(settings)
         self._rolling = asyncio.Lock()
         self._room = Room()
         self._overlooked = False
@@ -161,7 +164,7 @@ class ConversationMemory:
             metadata=given,
             importance=importance_of(text),
         )
-        return Append(space=self.space, entry=entry)
+        return Append(space=self.space, entry=entrance.message(self._policy, entry))
 
     async def get_messages_for_llm(self) -> list[Shown]:
         """Instructions, summary and newest messages, as dicts with `role` and `content`, within the limits.

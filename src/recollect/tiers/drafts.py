@@ -10,6 +10,7 @@ from typing import Any
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
+from recollect.guard.policy import Policy, noted
 from recollect.inference.offline import importance_of
 from recollect.settings import Settings
 from recollect.stores.admission import admitted
@@ -51,6 +52,7 @@ class Drafts:
         self._scope = scope
         self._settings = settings
         self._clock = clock
+        self._policy = Policy.of(settings)
 
     @property
     def space(self) -> Space:
@@ -65,7 +67,9 @@ class Drafts:
         return await self._place(drafts)
 
     def _draft(self, fact: Fact) -> Draft:
-        metadata = dict(fact.metadata or {})
+        text, about = self._policy.text("content", fact.content), self._policy.plain("metadata", fact.metadata or {})
+        metadata = noted(about.value, text, about)
+        fact = replace(fact, content=text.value)
         session = self._scope.session if fact.session is None and fact.is_turn else fact.session
         if fact.is_turn and session is None:
             raise BadInput("a speaker or a position belongs to a session; say which, or open the memory with one")
@@ -170,21 +174,31 @@ def batches(drafts: list[Draft]) -> Iterator[Batch]:
 def said_again(stored: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:
     """What is stored, said again: it keeps its birthday, and what the caller says anew counts.
 
-    Metadata is merged, so that whoever adds a tag need not know the others.
+    Metadata is merged, so that whoever adds a tag need not know the others. It stays whose it is: being repeated makes
+    a statement no better, unless it is the user who says so too. Who is trusted less changes nothing of it.
     """
+    worth = trusted_as_said(stored, item, fact)
+    if worth < stored.trust:
+        return stored
+    confirmed = worth >= 1.0 > stored.trust
     return replace(
         stored,
         metadata=_merged(stored, item),
         key=stored.key if fact.key is None else fact.key,
         importance=stored.importance if fact.importance is None else item.importance,
-        source=stored.source if fact.source is None else item.source,
-        trust=stored.trust if fact.source is None and fact.trust is None else item.trust,
+        source=item.source if confirmed else stored.source,
+        trust=item.trust if confirmed else stored.trust,
         valid_from=item.valid_from or stored.valid_from,
         valid_to=item.valid_to,
         superseded_by=None,
         pinned=stored.pinned if fact.pinned is None else item.pinned,
         decayed_at=stored.decayed_at if fact.importance is None else item.decayed_at,
     )
+
+
+def trusted_as_said(stored: MemoryItem, item: MemoryItem, fact: Fact) -> float:
+    """How far those who say something again are trusted; whoever does not say who they are adds nothing to it."""
+    return stored.trust if fact.source is None and fact.trust is None else item.trust
 
 
 def repeated(survivor: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:

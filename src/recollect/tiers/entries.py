@@ -12,6 +12,9 @@ from recollect.stores.ops import Entry
 from recollect.tiers.checks import checked_plain, checked_writable
 from recollect.values import Space
 
+QUARANTINED = "quarantined"
+"""Where the metadata of a line says why it is not recalled, nor summed up, nor learned from."""
+
 _LONGEST_ID = 256
 _PAGE = 1000
 
@@ -19,6 +22,11 @@ _PAGE = 1000
 def fresh_id() -> str:
     """An id that no other process will think of: the same words said twice are two entries."""
     return secrets.token_hex(12)
+
+
+def is_quarantined(entry: Entry) -> bool:
+    """Whether a line holds orders that are not its user's own."""
+    return QUARANTINED in entry.metadata
 
 
 def checked_content(content: Any, most: int, *, may_be_empty: bool = False) -> str:

@@ -11,11 +11,13 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
+from recollect.guard.policy import Policy
 from recollect.inference.offline import importance_of
 from recollect.inference.summarise import extract
 from recollect.settings import Settings
 from recollect.stores.base import Log
 from recollect.stores.ops import Append, Entry
+from recollect.tiers import entrance
 from recollect.tiers.entries import (
     checked_content,
     checked_id,
@@ -100,6 +102,7 @@ class EpisodicMemory:
         self._most = tier.max_items
         self._lifetime = tier.ttl_seconds
         self._max_content = settings.max_content
+        self._policy = Policy.of(settings)
 
     def space(self, session: str | None = None) -> Space:
         """Where the episodes of a session are kept; the session without a name is the empty text."""
@@ -144,7 +147,7 @@ class EpisodicMemory:
             importance=importance_of(text, kind) if importance is None else checked_importance(importance),
             expires_at=_later(now, self._lifetime),
         )
-        return Append(space=space, entry=entry, cap=self._most)
+        return Append(space=space, entry=entrance.episode(self._policy, entry), cap=self._most)
 
     async def get_recent(self, n: int = 10, *, session: str | None = None) -> list[Episode]:
         """The newest episodes, newest last, in the order they were recorded."""

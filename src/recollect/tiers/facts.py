@@ -15,6 +15,7 @@ from recollect.tiers.checks import checked_name, checked_plain, checked_writable
 # How far to trust a text by where it came from, unless the caller says.
 _TRUST = {"user": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.6, "import": 0.6, "web": 0.3}
 _TRUST_OF_OTHERS = 0.5
+_TRUST_OF_PAGES = _TRUST["web"]
 
 _NAMES = (
     ("key", 512, "user.units"),
@@ -66,7 +67,12 @@ class Fact:
 
     @property
     def trusted(self) -> float:
-        return self.trust if self.trust is not None else _TRUST.get(self.source or "user", _TRUST_OF_OTHERS)
+        return self.trust if self.trust is not None else trust_in(self.source or "user")
+
+
+def trust_in(source: str) -> float:
+    """How far a source is trusted. A page goes by its address, and anybody can have one."""
+    return _TRUST_OF_PAGES if "://" in source else _TRUST.get(source, _TRUST_OF_OTHERS)
 
 
 def in_utc(name: str, value: Any) -> datetime:

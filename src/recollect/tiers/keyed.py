@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from recollect.errors import Conflict
+from recollect.guard.instructions import VOUCHED
 from recollect.stores.base import Records
 from recollect.stores.ops import Put
 from recollect.stores.where import Where
@@ -137,6 +138,7 @@ def _superseded(held: Mapping[str, list[MemoryItem]], keyed: list[MemoryItem]) -
         if item.key is not None
         for old in held[item.key]
         if old.id != item.id and since(old) <= since(item) and (old.superseded_by is None or old.live_at(since(item)))
+        if may_end(item.trust, old)
     ]
 
 
@@ -157,12 +159,28 @@ async def _settle(store: Records, space: Space, item: MemoryItem) -> None:
         current = [one for one in await _around(store, space, item) if one.superseded_by is None]
         if len(current) < 2:
             return
+        stays = next((one for one in current if all(may_end(one.trust, other) for other in current)), current[0])
         try:
-            await store.write(*(retired(one, current[0]) for one in current[1:]))
+            await store.write(*(retired(one, stays) for one in current if one is not stays))
         except Conflict:
             await pause(tries)
             continue
         return
+
+
+async def open_values(store: Records, space: Space, item: MemoryItem) -> list[MemoryItem]:
+    """The values of an item's key that would end where it begins."""
+    around = await _around(store, space, item)
+    return [old for old in around if old.superseded_by is None and old.live_at(since(item)) and old.id != item.id]
+
+
+def may_end(trust: float, old: MemoryItem) -> bool:
+    """Whether a value that is trusted so far may take the place of another.
+
+    Not where it is somebody else's text, and the other is trusted more: a page does not overrule the user. The agent
+    does, for it is who the user tells of changes.
+    """
+    return trust >= min(old.trust, VOUCHED)
 
 
 def since(item: MemoryItem) -> datetime:

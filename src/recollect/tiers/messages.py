@@ -12,7 +12,7 @@ from recollect.errors import BadInput
 from recollect.inference.summarise import Count, Passage
 from recollect.stores.ops import Entry
 from recollect.tiers.checks import checked_plain
-from recollect.tiers.entries import checked_content
+from recollect.tiers.entries import QUARANTINED, checked_content
 from recollect.tiers.shapes import is_picture, part_text, shortened, text_of, without_pictures
 from recollect.tiers.tool_pairs import ends_of
 from recollect.values import NOTHING
@@ -39,6 +39,7 @@ _FRAME = 4
 # About what providers count for a picture, however many letters its address or its bytes have.
 _PICTURE = 1600
 
+_HELD_BACK = "(text that gives orders, and is not repeated here)"
 _LEFT_OUT = " […] "
 # What stands for a part of which nothing can be shown: providers refuse blocks that are empty.
 _GAP = "…"
@@ -130,10 +131,17 @@ def item_of(message: Message) -> Shown:
 
 def passage_of(message: Message) -> Passage:
     """The message for a summary: who said what, and which tools were called."""
+    if QUARANTINED in message.metadata:
+        return Passage(summed_up_as(message), message.role)
     said = text_of(
         {name: value for name, value in item_of(message).items() if name in ("role", "content", "tool_calls")}
     )
     return Passage(said.removeprefix(f"{message.role}: "), message.role)
+
+
+def summed_up_as(message: Message) -> str:
+    """What a summary may be made of. Orders that a tool brought would outlive what they came with."""
+    return _HELD_BACK if QUARANTINED in message.metadata else message.content
 
 
 def shown(message: Message, most: int, count: Count) -> Shown:

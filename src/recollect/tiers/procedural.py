@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from recollect.clock import Clock
 from recollect.errors import Conflict, NotFound
+from recollect.guard.policy import Policy
 from recollect.inference.base import Embedding
 from recollect.settings import Settings
 from recollect.stores.base import Records
@@ -93,14 +94,15 @@ class ProceduralMemory:
         """Keep a procedure: as a new version when the body changed, else with what is new in description and tags.
 
         An empty description or no tags leave those it has. A retired procedure that is saved is in use again.
-        What is trusted less than ½ (by its `source`, or as `trust` says) is refused.
+        What is trusted less than the agent itself (by its `source`, or as `trust` says) is refused.
         """
+        policy = Policy.of(self._settings)
         given = Procedure(
             id="",
             key=checked_key(key),
             version=1,
-            body=checked_body(body, self._settings.max_content),
-            description=checked_description(description),
+            body=policy.text("body", checked_body(body, self._settings.max_content)).value,
+            description=policy.text("description", checked_description(description)).value,
             tags=checked_tags(tags),
             source=source,
             trust=checked_trust(source, trust),
@@ -134,7 +136,7 @@ class ProceduralMemory:
         """
         key = checked_key(key)
         success = checked_success(success)
-        note = checked_note(note)
+        note = None if note is None else Policy.of(self._settings).text("note", checked_note(note) or "").value or None
         seconds = checked_seconds(seconds)
         id = self._act() if id is None else checked_id(id)
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from recollect.errors import BadInput, BadQuery
+from recollect.guard.instructions import VOUCHED
 from recollect.stores.admission import check_text
 from recollect.tiers.checks import checked_name, checked_writable
 from recollect.tiers.facts import Fact
 
-LEAST_TRUST = 0.5
+LEAST_TRUST = VOUCHED
 """What is trusted less may be remembered as a fact, but is never followed as a procedure."""
 
 _LONGEST_KEY = 256

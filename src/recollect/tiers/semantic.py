@@ -29,11 +29,12 @@ from recollect.tiers.consolidate import (
     plan_consolidation,
     survivor_of,
 )
-from recollect.tiers.drafts import Draft, Drafts, batches, repeated, said_again
+from recollect.tiers.drafts import Draft, Drafts, batches, repeated, said_again, trusted_as_said
 from recollect.tiers.facts import Fact, FactOptions, fact_of, facts_of, in_utc
 from recollect.tiers.indexing import index_terms, to_embed
 from recollect.tiers.one_model import under_one_model
 from recollect.tiers.patience import pause
+from recollect.tiers.quarantine import held, in_quarantine, objections
 from recollect.values import Hit, MemoryItem, Scope, Space
 
 _TRIES = 64
@@ -76,15 +77,34 @@ class SemanticMemory:
         return self._scope.space("semantic")
 
     async def add(self, content: str, **options: Unpack[FactOptions]) -> MemoryItem:
-        """Keep one fact or turn. The same content again is the same item."""
-        return (await self._add(await self._drafts.of([fact_of(content, options)])))[0]
+        """Keep one fact or turn. The same content again is the same item.
+
+        One that gives orders and is not the user's own, or that would take the place of what is trusted more, is kept
+        in quarantine instead: its `tier` says so, and it is not recalled before somebody has approved it.
+        """
+        return (await self._gated(await self._drafts.of([fact_of(content, options)])))[0]
+
+    async def approved(self, fact: Fact) -> MemoryItem:
+        """Keep a fact that somebody has read, whatever it says."""
+        return (await self._add(await self._drafts.of([fact])))[0]
 
     async def add_many(self, facts: Iterable[Mapping[str, Any]]) -> list[MemoryItem]:
         """Keep many, each a dict with `content` and any of `FactOptions`, in durable batches.
 
         All of them are checked before the first is written, so bad input stores nothing.
         """
-        return await self._add(await self._drafts.of(facts_of(facts), many=True))
+        return await self._gated(await self._drafts.of(facts_of(facts), many=True))
+
+    async def _gated(self, drafts: list[Draft]) -> list[MemoryItem]:
+        """Keep the drafts, apart from the others where something speaks against one; the items in their order."""
+        doubted = [draft for draft in drafts if draft.item.trust < 1.0]
+        if not doubted:  # the user's own words are let in as they are
+            return await self._add(drafts)
+        why = {id(draft): await objections(self._store, self.space, draft.item) for draft in doubted}
+        apart = {id(draft): in_quarantine(draft.item, why[id(draft)]) for draft in doubted if why[id(draft)]}
+        await held(self._store, list(apart.values()))
+        kept = iter(await self._add([draft for draft in drafts if id(draft) not in apart]))
+        return [apart[id(draft)] if id(draft) in apart else next(kept) for draft in drafts]
 
     async def _add(self, drafts: list[Draft]) -> list[MemoryItem]:
         kept: list[MemoryItem] = []
@@ -271,10 +291,11 @@ class SemanticMemory:
             heir = None
             if fact.valid_from is None and fact.valid_to is None:
                 heir = await survivor_of(self._store, self.space, stored[id], self._clock())
-            if heir is not None and again.trust <= heir.trust:
+            worth = trusted_as_said(stored[id], item, fact)
+            if heir is not None and worth <= heir.trust:
                 before.setdefault(heir.id, heir)
                 heir, place = after.get(heir.id, before[heir.id]), heir.id
-                again = heir if again.trust < heir.trust else repeated(heir, item, fact)
+                again = heir if worth < heir.trust else repeated(heir, item, fact)
             after[place], places[id] = again, place
         return {id: (before[place], after[place]) for id, place in places.items()}
 

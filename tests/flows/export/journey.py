@@ -41,7 +41,7 @@ async def furnish(memory: AgentMemory, clock: ManualClock) -> None:
     clock.forward(timedelta(minutes=30))
     await memory.remember("The office is in Oslo.", key="office")
     clock.forward(timedelta(minutes=30))
-    await memory.remember("The office is in Bergen.", key="office", source="web")
+    await memory.remember("The office is in Bergen.", key="office", source="agent")
     await memory.remember("Said in passing.", session="s9", position=3, speaker="Mina")
     await memory.remember("True for a while.", valid_from=clock(), valid_to=clock() + timedelta(days=9), pinned=True)
     await memory.semantic.search("metric units", min_relevance=0.0)

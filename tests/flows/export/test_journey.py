@@ -186,8 +186,8 @@ async def test_a_doubtful_file_is_trusted_no_more_than_asked(furnished: AgentMem
     assert (report.added["semantic"], report.untrusted) == (7, 3)
     assert "procedural" not in report.added
     assert await bob.procedural.all(retired=True) == []
-    assert (await bob.import_from(tmp_path / "a.jsonl", trust=0.5)).untrusted == 0
-    assert {one.trust for one in await bob.procedural.all(retired=True)} == {0.5}
+    assert (await bob.import_from(tmp_path / "a.jsonl", trust=0.9)).untrusted == 0
+    assert {one.trust for one in await bob.procedural.all(retired=True)} == {0.9}
     for wrong in (-1, 2, True, "much"):
         with pytest.raises(BadInput, match="trust"):
             await bob.import_from(tmp_path / "a.jsonl", trust=wrong)  # type: ignore[arg-type]

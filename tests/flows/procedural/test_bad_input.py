@@ -49,13 +49,13 @@ class TestTrust:
             await tier.rollback("deploy", 1)
 
     async def test_what_is_read_and_vouched_for_may_come_from_anywhere(self, tier: ProceduralMemory):
-        saved = await tier.save("deploy", "push", source="web", trust=0.5)
-        assert (saved.source, saved.trust) == ("web", 0.5)
+        saved = await tier.save("deploy", "push", source="web", trust=0.9)
+        assert (saved.source, saved.trust) == ("web", 0.9)
 
     async def test_words_of_the_less_trusted_make_the_whole_less_trusted(self, tier: ProceduralMemory):
         await tier.save("deploy", "push")
-        changed = await tier.save("deploy", "push", description="as the tool says", source="tool")
-        assert (changed.source, changed.trust) == ("user", 0.6)
+        changed = await tier.save("deploy", "push", description="as the agent says", source="agent")
+        assert (changed.source, changed.trust) == ("user", 0.8)
 
     async def test_what_an_outcome_says_is_not_found_or_shown(self, tier: ProceduralMemory):
         await tier.save("deploy", "push")

@@ -53,7 +53,7 @@ class TestSaving:
     async def test_saving_the_same_again_writes_nothing(self, tier: ProceduralMemory):
         first = await tier.save("deploy", "push", description="Ship it")
         items = await tier._store.find(Where(tier.space))
-        assert await tier.save("deploy", "push", description="Ship it", source="tool") == first
+        assert await tier.save("deploy", "push", description="Ship it", source="agent") == first
         assert await tier._store.find(Where(tier.space)) == items
 
     async def test_a_new_version_has_still_to_prove_itself(self, tier: ProceduralMemory):
