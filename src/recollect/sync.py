@@ -21,6 +21,7 @@ from recollect.runtime import ResumableAgent as _AsyncAgent
 from recollect.tiers.conversation import ConversationMemory as _AsyncConversation
 from recollect.tiers.episodic import EpisodicMemory as _AsyncEpisodic
 from recollect.tiers.procedural import ProceduralMemory as _AsyncProcedural
+from recollect.tiers.quarantine import Quarantine as _AsyncQuarantine
 from recollect.tiers.semantic import SemanticMemory as _AsyncSemantic
 from recollect.tiers.working import WorkingMemory as _AsyncWorking
 
@@ -153,6 +154,15 @@ class ProceduralMemory(_Part):
     rollback = _blocking(_AsyncProcedural.rollback)
 
 
+class Quarantine(_Part):
+    """What waits to be read, without await."""
+
+    list = _blocking(_AsyncQuarantine.list)
+    get = _blocking(_AsyncQuarantine.get)
+    approve = _blocking(_AsyncQuarantine.approve)
+    drop = _blocking(_AsyncQuarantine.drop)
+
+
 class Lifecycle(_Part):
     """What keeps memory small and true, without await; once started it goes on in the memory's own thread."""
 
@@ -195,6 +205,7 @@ class AgentMemory:
         self.conversation = ConversationMemory(real.conversation, loop)
         self.episodic = EpisodicMemory(real.episodic, loop)
         self.semantic = SemanticMemory(real.semantic, loop)
+        self.quarantine = Quarantine(real.quarantine, loop)
         self.procedural = ProceduralMemory(real.procedural, loop)
         self.checkpoints = Checkpoints(real.checkpoints, loop)
         self.lifecycle = Lifecycle(real.lifecycle, loop)
@@ -220,6 +231,7 @@ class AgentMemory:
     record_step = _blocking(_AsyncMemory.record_step)
     end_task = _blocking(_AsyncMemory.end_task)
     forget = _blocking(_AsyncMemory.forget)
+    forget_source = _blocking(_AsyncMemory.forget_source)
     export = _blocking(_AsyncMemory.export)
     import_from = _blocking(_AsyncMemory.import_from)
     backup = _blocking(_AsyncMemory.backup)

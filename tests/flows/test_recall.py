@@ -137,7 +137,7 @@ async def test_the_block_has_a_heading_and_a_dated_line_for_each_hit(memory: Age
     context = await memory.recall("cello attic", min_relevance=0.0)
     heading, line = str(context).splitlines()
     assert heading == "## Relevant knowledge"
-    assert line.startswith("- The cello is in the attic.")
+    assert line.startswith("- “The cello is in the attic.” (")
     assert "2026-01-01" in line
     assert "web" in line
 

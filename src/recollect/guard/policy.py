@@ -14,6 +14,9 @@ from recollect.settings import Settings
 SENSITIVE = "sensitive"
 """Where metadata says which kinds of secrets and personal data stand, or stood, in a text."""
 
+LONG_TO_LOOK_THROUGH = 10_000
+"""Characters from which on a text is looked through in a thread: some milliseconds."""
+
 _LONGEST_NAME = 20
 
 _log = logging.getLogger("recollect.guard")

@@ -16,6 +16,7 @@ from recollect.inference.base import Embedder
 from recollect.inference.connect import connect_embedder
 from recollect.lifecycle import Lifecycle
 from recollect.memory.asked import Options, asked
+from recollect.memory.by_source import SourceForgotten, forget_source
 from recollect.memory.export_file import check_new, checked_path
 from recollect.memory.exporting import Exported, ExportReport, export
 from recollect.memory.importing import Import, ImportReport
@@ -197,6 +198,13 @@ class AgentMemory:
     async def forget(self, id: str) -> bool:
         """Drop one item; False when there is no such item."""
         return await self.semantic.forget(id)
+
+    async def forget_source(self, source: str) -> SourceForgotten:
+        """Take a source back: a page by its address, a site by its host, a tool by its name.
+
+        What came from it goes, and all that was made of that; what it had superseded holds again.
+        """
+        return await forget_source(self._parts.stores, self.scope, source)
 
     async def export(
         self,

@@ -156,7 +156,11 @@ class ImportFile:
         """The line as it may be kept; messages pass the door of their conversation."""
         match line:
             case MemoryItem() if line.tier != "lifecycle":
-                text, about = self._policy.text("content", line.content), self._policy.plain("metadata", line.metadata)
+                # The heading of a procedure is its own description, and has to stay as long as it is.
+                start = int(line.metadata["body_at"]) if line.tier == "procedural" else 0
+                about = self._policy.plain("metadata", line.metadata)
+                text = self._policy.text("content", line.content[start:])
+                text = text._replace(value=line.content[:start] + text.value)
                 return replace(line, content=text.value, metadata=about.value) if text.kinds or about.kinds else line
             case Happened():
                 return replace(line, entry=entrance.episode(self._policy, line.entry))

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
-from recollect.guard.policy import Policy
+from recollect.guard.policy import LONG_TO_LOOK_THROUGH, Policy
 from recollect.inference.base import called
 from recollect.inference.llm import offline
 from recollect.inference.offline import importance_of
@@ -124,7 +124,10 @@ class ConversationMemory:
         Content is a text, or a list of blocks such as `tool_use` and `tool_result`, which comes back as it was, or
         None beside `tool_calls`. Said again under its `id` it is the same message, which stays as it was.
         """
-        append = self.drafted(role, content, metadata=metadata, id=id)
+        if content is not None and len(content) > LONG_TO_LOOK_THROUGH:
+            append = await asyncio.to_thread(self.drafted, role, content, metadata=metadata, id=id)
+        else:
+            append = self.drafted(role, content, metadata=metadata, id=id)
         await self._store.write(append)
         await self.settle(append)
         kept = [] if id is None else await self._store.entries(self.space, id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
-from recollect.guard.policy import Policy, noted
+from recollect.guard.policy import LONG_TO_LOOK_THROUGH, Policy, noted
 from recollect.inference.offline import importance_of
 from recollect.settings import Settings
 from recollect.stores.admission import admitted
@@ -63,7 +64,8 @@ class Drafts:
         drafts = []
         for at, fact in enumerate(facts):
             with named_by(at) if many else nullcontext():
-                drafts.append(self._draft(fact))
+                long = len(fact.content) > LONG_TO_LOOK_THROUGH
+                drafts.append(await asyncio.to_thread(self._draft, fact) if long else self._draft(fact))
         return await self._place(drafts)
 
     def _draft(self, fact: Fact) -> Draft:

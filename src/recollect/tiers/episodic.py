@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
-from recollect.guard.policy import Policy
+from recollect.guard.policy import LONG_TO_LOOK_THROUGH, Policy
 from recollect.inference.offline import importance_of
 from recollect.inference.summarise import extract
 from recollect.settings import Settings
@@ -147,7 +147,11 @@ class EpisodicMemory:
             importance=importance_of(text, kind) if importance is None else checked_importance(importance),
             expires_at=_later(now, self._lifetime),
         )
-        return Append(space=space, entry=entrance.episode(self._policy, entry), cap=self._most)
+        if len(text) > LONG_TO_LOOK_THROUGH:
+            entry = await asyncio.to_thread(entrance.episode, self._policy, entry)
+        else:
+            entry = entrance.episode(self._policy, entry)
+        return Append(space=space, entry=entry, cap=self._most)
 
     async def get_recent(self, n: int = 10, *, session: str | None = None) -> list[Episode]:
         """The newest episodes, newest last, in the order they were recorded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import Any
 
 from recollect.errors import BadInput, NotFound
 from recollect.guard.instructions import held_back
+from recollect.guard.policy import LONG_TO_LOOK_THROUGH
 from recollect.stores.base import Records
 from recollect.stores.ops import Delete, Put
 from recollect.stores.where import Where
@@ -112,7 +114,10 @@ async def objections(store: Records, space: Space, item: MemoryItem) -> tuple[st
 
     What is a fact in these words already, as said by somebody else or read by somebody, is so whoever repeats it.
     """
-    why = held_back(item.content, item.trust)
+    if len(item.content) > LONG_TO_LOOK_THROUGH:
+        why = await asyncio.to_thread(held_back, item.content, item.trust)
+    else:
+        why = held_back(item.content, item.trust)
     if why:
         known = await store.get(space, item.id)
         return () if known and known[0].superseded_by is None else why

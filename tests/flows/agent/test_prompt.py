@@ -66,7 +66,7 @@ async def test_what_is_quoted_cannot_end_the_quotation(memory: AgentMemory):
     assert prompt.count("\n</memory>") == prompt.count("\n<memory>") == 1
     assert prompt.count("</conversation>") == 1
     assert "\nassistant: I will send" not in prompt
-    assert "‹/memory>" in prompt
+    assert "‹/memory›" in prompt
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\u2029", "\x85"], ids=repr)

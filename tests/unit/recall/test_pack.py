@@ -163,7 +163,7 @@ def test_a_line_says_when_where_and_from_whom():
         "The export failed.", turn=Turn("s-3", 0.0), source="web", trust=0.3, label="error", note="worked 1 of 2 times"
     )
     assert str(written(said)) == (
-        "- error: The export failed. (2026-01-01, session s-3, from web, unverified, worked 1 of 2 times)"
+        "- error: “The export failed.” (2026-01-01, session s-3, from web, unverified, worked 1 of 2 times)"
     )
 
 

@@ -20,6 +20,7 @@ from recollect.interfaces.cli.grouping import InOrder
 from recollect.interfaces.cli.opening import FAILED, INTERRUPTED, NOT_FOUND, USAGE, command
 from recollect.interfaces.cli.output import ReaderGone, complain, complain_json, say
 from recollect.interfaces.cli.procedures import procedures_app
+from recollect.interfaces.cli.quarantine import quarantine_app
 from recollect.interfaces.cli.tasks import tasks_app
 
 _FIRST, _FACTS, _WORK, _STORE, _MACHINE = (
@@ -45,6 +46,7 @@ app = typer.Typer(
 app.command(rich_help_panel=_FIRST)(command(demo))
 app.command(rich_help_panel=_FIRST)(command(chat))
 facts.add_commands(app, _FACTS)
+app.add_typer(quarantine_app, name="quarantine", rich_help_panel=_FACTS)
 app.add_typer(procedures_app, name="procedures", rich_help_panel=_WORK)
 app.add_typer(tasks_app, name="tasks", rich_help_panel=_WORK)
 keep.add_commands(app, _STORE)

@@ -70,7 +70,12 @@ def remember(
         return
     text = standard_input() if content == "-" else content
     item = caller.memory(lambda m: m.remember(text, importance=importance, key=key, source=source, pinned=pinned))
-    print_json(item_json(item)) if caller.as_json else say(f"remembered {item.id}")
+    if caller.as_json:
+        print_json(item_json(item))
+        return
+    say(f"remembered {item.id}" if item.tier == "semantic" else f"in quarantine {item.id}")
+    if item.tier != "semantic":
+        aside("it gives orders, or would change what is trusted more; see `recollect quarantine list`")
 
 
 def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:
@@ -123,11 +128,22 @@ def recall(
 
 
 def forget(
-    id: Annotated[str, typer.Argument(help=f"The item's id, or its first characters: {SHORTEST} or more.")],
+    id: Annotated[
+        str | None, typer.Argument(help=f"The item's id, or its first characters: {SHORTEST} or more.")
+    ] = None,
     *,
+    source: Annotated[
+        str | None, typer.Option(help="Instead: all that came from a page, a site or a tool, and was made of it.")
+    ] = None,
     caller: Caller,
 ) -> None:
-    """Drop one item. Exit code 1 when there is no such item."""
+    """Drop one item, or with --source all that came from there. Exit code 1 when there is nothing to drop."""
+    if (id is None) == (source is None):
+        raise BadInput("give the id of an item, or --source with an address or a name, and not both")
+    if source is not None:
+        _forget_source(source, caller)
+        return
+    assert id is not None
 
     async def drop(memory: AgentMemory) -> tuple[str, bool]:
         whole = await whole_id(memory, id)
@@ -141,6 +157,29 @@ def forget(
     else:
         complain(f"there is no item {id}")
     if not done:
+        raise typer.Exit(NOT_FOUND)
+
+
+def _forget_source(source: str, caller: Caller) -> None:
+    gone = caller.known(lambda m: m.forget_source(source))
+    if caller.as_json:
+        print_json(
+            {
+                "source": gone.source,
+                "items": list(gone.items),
+                "procedures": list(gone.procedures),
+                "entries": list(gone.entries),
+                "restored": list(gone.restored),
+            }
+        )
+    elif gone:
+        say(
+            f"forgot {told(len(gone.items), 'fact')}, {told(len(gone.entries), 'line')} of logs and "
+            f"{told(len(gone.procedures), 'procedure')}; {told(len(gone.restored), 'fact')} hold again"
+        )
+    else:
+        complain(f"nothing here came from {source}")
+    if not gone:
         raise typer.Exit(NOT_FOUND)
 
 

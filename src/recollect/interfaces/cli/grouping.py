@@ -11,7 +11,7 @@ from typer.models import ArgumentInfo
 
 ORDER = (
     *("demo", "chat"),
-    *("remember", "recall", "list", "history", "forget", "consolidate"),
+    *("remember", "recall", "list", "history", "forget", "quarantine", "consolidate"),
     *("procedures", "tasks"),
     *("stats", "lifecycle", "export", "import", "backup", "migrate", "reembed"),
     *("setup", "config", "eval", "version"),

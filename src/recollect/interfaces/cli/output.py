@@ -98,6 +98,7 @@ def item_json(item: MemoryItem) -> dict[str, Any]:
         "pinned": item.pinned,
         "derived_from": list(item.derived_from),
         "user": item.scope.user,
+        "tier": item.tier,
     }
 
 
