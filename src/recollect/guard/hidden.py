@@ -27,16 +27,15 @@ _DIGITS = str.maketrans(_FOR_LETTERS, "oieastas")
 # A word with digits in the midst of its letters, such as "1gn0re": at least two, for "h2o" and "utf8" are words.
 _LEET = re.compile(r"\b(?=[a-z]*[013457@$][a-z]*[013457@$a-z]*)[a-z013457@$]{4,20}\b", re.IGNORECASE)
 # One letter at a time, with the same sign between: "i g n o r e", "i.g.n.o.r.e".
-_SPACED = re.compile(r"(?<![A-Za-z])(?:[A-Za-z][ .\-_*]){4,60}+[A-Za-z](?![A-Za-z])")
+_SPACED = re.compile(r"(?<![A-Za-z])(?:[A-Za-z][ .\-_*]){4,60}[A-Za-z](?![A-Za-z])")
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{24,8000}+={0,2}")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}[ ]?){16,4000}+")
 _ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4}){6,}|(?:\\x[0-9a-fA-F]{2}){6,}")
 _PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2}[A-Za-z]{0,4}){6,}")
-_COMMENT = re.compile(
-    r"<!--(.{1,4000}?)-->"
-    r"|<[^<>]{0,200}(?:display:\s*none|visibility:\s*hidden|font-size:\s*0|opacity:\s*0|color:\s*(?:white|#fff))[^<>]{0,200}>"
-    r"([^<]{1,4000})",
-    re.IGNORECASE | re.DOTALL,
+_UNSHOWN = re.compile(
+    r"<[^<>]{0,200}(?:display:\s{0,3}none|visibility:\s{0,3}hidden|font-size:\s{0,3}0|opacity:\s{0,3}0|"
+    r"color:\s{0,3}(?:white|#fff))[^<>]{0,200}>([^<]{1,4000}+)",
+    re.IGNORECASE,
 )
 _MARKS = re.compile(r"[*`~]{1,3}(?=\w)|(?<=\w)[*`~]{1,3}|(?<!\w)_{1,3}(?=[a-zA-Z])|(?<=[a-zA-Z])_{1,3}(?!\w)")
 
@@ -61,8 +60,9 @@ def plainly(text: str) -> Seen:
         ways += found
     if "&" in text and ";" in text:
         text = html.unescape(text)
-    for comment in _COMMENT.finditer(text):
-        hidden.append(comment[1] or comment[2])
+    hidden += _comments(text)
+    if "style" in text or "color" in text:
+        hidden += _UNSHOWN.findall(text)
     decoded = _decoded(text)
     if decoded:
         ways.append("encoded text")
@@ -76,7 +76,7 @@ def _visible(text: str, hidden: list[str]) -> tuple[str, list[str]]:
     ways = []
     tags = _TAGS.findall(text)
     if tags:
-        ways.append("invisible characters")
+        ways.append("a text in invisible characters")
         hidden += ["".join(chr(ord(sign) - 0xE0000) for sign in run) for run in tags]
     unseen = len(_UNSEEN.findall(text)) + len(_JOINED.findall(text))
     if unseen >= _LEAST_UNSEEN and not tags:
@@ -93,6 +93,19 @@ def _visible(text: str, hidden: list[str]) -> tuple[str, list[str]]:
         ways.append("letters of several alphabets in one word")
         text = _MIXED.sub(lambda found: found[0].translate(_ALIKE), text)
     return text, ways
+
+
+def _comments(text: str) -> list[str]:
+    """What stands in the comments of a page."""
+    found = []
+    at = text.find("<!--")
+    while at >= 0:
+        end = text.find("-->", at + 4)
+        if end < 0:
+            break
+        found.append(text[at + 4 : end])
+        at = text.find("<!--", end)
+    return found
 
 
 def _is_decoration(sign: str) -> bool:

@@ -17,10 +17,13 @@ HELD = 0.5
 HELD_OF_THE_AGENT = 0.8
 """The same for an agent's own words, which may quote what it has read, and give themselves orders by right."""
 
+_BEGINNING, _END = 32_000, 8_000
+
 _WORD = re.compile(r"[a-z']+")
 _BLANKS = re.compile(r"[^\S\n]+")
 # How a text is hidden speaks against it; an encoding alone is what half of the web is made of.
 _WAYS = {
+    "a text in invisible characters": 0.6,
     "invisible characters": 0.4,
     "reversed writing": 0.3,
     "letters of several alphabets in one word": 0.4,
@@ -38,7 +41,13 @@ class Verdict(NamedTuple):
 
 
 def judged(text: str) -> Verdict:
-    """What there is to say against a text. The time it takes grows with its length and no faster."""
+    """What there is to say against a text.
+
+    Of a very long one its beginning and its end are looked at: of what is recalled, a prompt shows the beginning. So
+    nobody can hold up a memory with a text that is costly to look through.
+    """
+    if len(text) > _BEGINNING + _END:
+        text = f"{text[:_BEGINNING]}\n{text[-_END:]}"
     seen = plainly(text)
     weights: dict[str, float] = {way: _WAYS[way] for way in seen.ways}
     for part, more in ((seen.text, 0.0), *((part, _HIDDEN) for part in seen.hidden)):

@@ -124,7 +124,7 @@ class ConversationMemory:
         Content is a text, or a list of blocks such as `tool_use` and `tool_result`, which comes back as it was, or
         None beside `tool_calls`. Said again under its `id` it is the same message, which stays as it was.
         """
-        if content is not None and len(content) > LONG_TO_LOOK_THROUGH:
+        if isinstance(content, str) and len(content) > LONG_TO_LOOK_THROUGH:
             append = await asyncio.to_thread(self.drafted, role, content, metadata=metadata, id=id)
         else:
             append = self.drafted(role, content, metadata=metadata, id=id)

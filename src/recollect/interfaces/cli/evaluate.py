@@ -58,6 +58,54 @@ def eval_locomo(path: Annotated[Path, typer.Argument(help="locomo10.json")], *, 
     print_json(result) if caller.as_json else _show(result)
 
 
+@eval_app.command("redteam")
+@command
+def eval_redteam(*, caller: Caller) -> None:
+    """Scripted injections against this memory and against a plain one, and ordinary texts that should pass.
+
+    In a store made for the occasion and removed again. The rules were written with the first half before their eyes,
+    and the second half was written after the rules.
+    """
+    from recollect.evals.redteam import run
+    from recollect.inference.connect import connect_embedder
+    from recollect.memory import AgentMemory
+    from recollect.settings import Settings
+
+    async def measured(report: run.Progress) -> dict[str, Any]:
+        embedding = await connect_embedder(None, await asyncio.to_thread(Settings.load))
+        try:
+            with tempfile.TemporaryDirectory(prefix="recollect-eval-") as directory:
+                async with AgentMemory.open(Path(directory) / "redteam.db", tenant="redteam") as memory:
+                    return await run.evaluate(memory, embedding, report)
+        finally:
+            embedding.close()
+            await embedding.release()
+
+    with progress_bar(caller.as_json) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done)
+
+        result = asyncio.run(measured(report))
+    print_json(result) if caller.as_json else _show_redteam(result)
+
+
+def _show_redteam(result: dict[str, Any]) -> None:
+    for half, told in result.items():
+        table = Table(title=f"{half}: {told['attacks']['tried']} attacks")
+        for column in ("kind", "tried", "came through", "plain store"):
+            table.add_column(column, justify="left" if column == "kind" else "right")
+        rows = {**told["attacks"]["by_kind"], "all": told["attacks"]}
+        for kind, row in rows.items():
+            table.add_row(kind, str(row["tried"]), f"{row['succeeded']}", f"{row['plain']} ({row['plain_rate']:.0%})")
+        console.print(table)
+        held = told["ordinary"]
+        console.print(f"{half}: {held['held_back']} of {held['texts']} ordinary texts held back ({held['rate']:.1%})")
+
+
 def _show(result: dict[str, Any]) -> None:
     columns = ("recall@1", "recall@5", "recall@10", "recall@25", "ndcg@10")
     table = Table(title=f"LoCoMo, {result['questions']} questions")
