@@ -35,7 +35,7 @@ CLASSES = [
 ]
 
 # For whoever writes several things in one transaction, within one event loop.
-NOT_FOR_CALLERS = {"drafted"}
+NOT_FOR_CALLERS = {"approved", "drafted"}
 
 
 def pair(name: str) -> tuple[type, type]:

@@ -44,7 +44,7 @@ def attacks(half: Half) -> list[Attack]:
     """The scripted injections of one half."""
     told = _told(f"{half}_attacks.json")
     chance = random.Random(f"{SEED} {half}")
-    made = []
+    made: list[Attack] = []
     for template in told["attacks"]:
         for text in template["texts"]:
             for topic in chance.sample(told["topics"], _TOPICS_EACH):

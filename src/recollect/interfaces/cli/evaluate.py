@@ -96,11 +96,12 @@ def eval_redteam(*, caller: Caller) -> None:
 def _show_redteam(result: dict[str, Any]) -> None:
     for half, told in result.items():
         table = Table(title=f"{half}: {told['attacks']['tried']} attacks")
-        for column in ("kind", "tried", "came through", "plain store"):
+        for column in ("kind", "tried", "came through", "of these quoted", "plain store"):
             table.add_column(column, justify="left" if column == "kind" else "right")
         rows = {**told["attacks"]["by_kind"], "all": told["attacks"]}
         for kind, row in rows.items():
-            table.add_row(kind, str(row["tried"]), f"{row['succeeded']}", f"{row['plain']} ({row['plain_rate']:.0%})")
+            ours, plain = f"{row['succeeded']} ({row['rate']:.0%})", f"{row['plain']} ({row['plain_rate']:.0%})"
+            table.add_row(kind, str(row["tried"]), ours, str(row["of_these_quoted"]), plain)
         console.print(table)
         held = told["ordinary"]
         console.print(f"{half}: {held['held_back']} of {held['texts']} ordinary texts held back ({held['rate']:.1%})")
