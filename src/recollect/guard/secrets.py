@@ -123,8 +123,13 @@ PERSONAL = frozenset({"email", "phone", "iban"})
 
 
 def findings(text: str) -> list[Finding]:
-    """Everything in a text that is secret or personal, in its order; where two overlap, the one that begins first."""
-    found = sorted((one for look in _LOOKS for one in look(text)), key=lambda one: (one.start, -one.end))
+    """Everything in a text that is secret or personal, in its order; where two overlap, the one that begins first.
+
+    Of two that begin together it is the secret: a password before an @ looks like an address.
+    """
+    found = sorted(
+        (one for look in _LOOKS for one in look(text)), key=lambda one: (one.start, one.kind in PERSONAL, -one.end)
+    )
     kept: list[Finding] = []
     for one in found:
         if not kept or one.start >= kept[-1].end:

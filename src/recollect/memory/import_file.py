@@ -15,6 +15,8 @@ from recollect.memory.export_lines import FORMAT, entry_of, item_of, moment, ses
 from recollect.stores.ops import Entry
 from recollect.tiers import entrance
 from recollect.tiers.conversation import ConversationMemory
+from recollect.tiers.outcomes import from_json
+from recollect.tiers.procedure import changed, procedure_of
 from recollect.tiers.procedure_input import LEAST_TRUST
 from recollect.tiers.working import WorkingMemory
 from recollect.values import MemoryItem, Scope
@@ -155,17 +157,25 @@ class ImportFile:
     def _clean(self, line: Line) -> Line:
         """The line as it may be kept; messages pass the door of their conversation."""
         match line:
+            case MemoryItem() if line.tier == "procedural":
+                return self._clean_procedure(line)
             case MemoryItem() if line.tier != "lifecycle":
-                # The heading of a procedure is its own description, and has to stay as long as it is.
-                start = int(line.metadata["body_at"]) if line.tier == "procedural" else 0
-                about = self._policy.plain("metadata", line.metadata)
-                text = self._policy.text("content", line.content[start:])
-                text = text._replace(value=line.content[:start] + text.value)
+                text, about = self._policy.text("content", line.content), self._policy.plain("metadata", line.metadata)
                 return replace(line, content=text.value, metadata=about.value) if text.kinds or about.kinds else line
             case Happened():
                 return replace(line, entry=entrance.episode(self._policy, line.entry))
             case _:
                 return line
+
+    def _clean_procedure(self, line: MemoryItem) -> MemoryItem:
+        """Its text has its description for a heading, so that both are written anew."""
+        known = procedure_of(line)
+        body, said = self._policy.text("body", known.body), self._policy.text("description", known.description)
+        tried = self._policy.plain("outcomes", line.metadata["outcomes"])
+        if not (body.kinds or said.kinds or tried.kinds):
+            return line
+        clean = replace(known, body=body.value, description=said.value, outcomes=from_json(tried.value))
+        return changed(line, clean)
 
     def _trusted(self, line: Line) -> Line | None:
         """The line, trusted no more than the file is; None for a procedure that nobody should follow then."""

@@ -17,7 +17,7 @@ from recollect.recall.calibrate import DEFAULT, Calibration, calibrated, relevan
 from recollect.recall.fuse import Phrasing, Scored, add_phrases, fuse
 from recollect.recall.plan import Plan, plan
 from recollect.recall.rank import Order, nudge
-from recollect.recall.sources import bounded, crowding, shared_out, without
+from recollect.recall.sources import bounded, crowding, shared_out, site, without
 from recollect.settings import Settings
 from recollect.stores.base import Records
 from recollect.stores.evidence import Ask, Brief, Evidence, Lookup
@@ -41,6 +41,7 @@ _SPACES_KNOWN = 4096
 
 # One who has so many names is beyond being bounded by name.
 _CROWDS = 4
+_WIDELY = 100
 
 
 class Recall:
@@ -74,9 +75,11 @@ class Recall:
                 break
             crowds |= new
             where = replace(question.where, conditions=without(question, crowds))
-            others = await self._hits(replace(question, where=where))
+            # Widely, for a site may have many more pages.
+            others = await self._hits(replace(question, where=where, n=max(question.n, _WIDELY)))
             if not others:
                 break
+            crowds |= {hit.item.source for hit in others if site(hit.item.source) in {*map(site, crowds)}}
             hits = shared_out(hits, others, question.n)
         return hits
 
