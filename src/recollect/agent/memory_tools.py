@@ -66,6 +66,8 @@ class MemoryTools:
         if key is not None:
             await self._check_key(key)
         item = await memory.remember(content, key=key, importance=importance, source="agent", trust=standing.trust)
+        if item.tier == "quarantine":
+            return Outcome("This was put aside, for it gives orders: the user has to read and approve it first.")
         return Outcome(f"Remembered (id {item.id}).", shown=(item.id,))
 
     async def recall(
