@@ -99,7 +99,7 @@ def test_it_holds_the_package_and_nothing_else(wheel: Path):
     ours = {f"recollect/{file.relative_to(SOURCE).as_posix()}" for file in SOURCE.rglob("*.*") if file.is_file()}
     assert packed == {name for name in ours if "__pycache__" not in name}
     kinds = {PurePosixPath(name).suffix for name in packed}
-    assert kinds == {".py", ".sql", ".typed"}
+    assert kinds == {".py", ".sql", ".lua", ".typed", ".toml", ".json"}
     assert {name.split("/")[0] for name in packed} == {"recollect"}
     assert wheel.stat().st_size < 1_000_000
 
@@ -120,7 +120,7 @@ def test_it_says_what_it_is_and_what_it_needs(wheel: Path):
     assert {"Typing :: Typed", "Programming Language :: Python :: 3.11"} <= set(said.get_all("Classifier", []))
     needed = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert len(needed) == 8, "a package more for everybody: is it worth that?"
-    assert {"anthropic", "openai", "voyage", "sentence-transformers", "testing"} == set(
+    assert {"anthropic", "openai", "voyage", "sentence-transformers", "testing", "postgres", "redis"} == set(
         said.get_all("Provides-Extra", [])
     )
     assert str(said.get_payload()) == (ROOT / "README.md").read_text(encoding="utf-8")
