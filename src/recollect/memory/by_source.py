@@ -8,6 +8,7 @@ from typing import Any
 
 from recollect.errors import BadInput
 from recollect.lifecycle.forget import ENDED_BY
+from recollect.memory.turn_items import id_of, space_of
 from recollect.recall.sources import site
 from recollect.stores.base import Log, Records
 from recollect.stores.connect import Stores
@@ -51,9 +52,12 @@ async def forget_source(stores: Stores, scope: Scope, source: str) -> SourceForg
         raise BadInput(f"a source is a name such as 'web', or an address, not {source!r:.80}")
     lines: list[str] = []
     tiers: tuple[Tier, ...] = ("conversation", "episodic")
-    for tier in tiers:
-        lines += await _lines_dropped(stores.log(tier), scope.space(tier), source)
     facts = stores.records("semantic")
+    for tier in tiers:
+        for space, entries in (await _lines_dropped(stores.log(tier), scope.space(tier), source)).items():
+            lines += [entry.id for entry in entries]
+            if tier == "conversation":  # what was said is searched there by items of its own
+                await facts.write(*(Delete(space_of(scope), id_of(space, entry)) for entry in entries))
     items = [item async for item in _every(facts, scope.space("semantic"))]
     apart = [item async for item in _every(facts, scope.space("quarantine"))]
     gone = _gone([*items, *apart], source, set(lines))
@@ -145,9 +149,9 @@ async def _versions_dropped(store: Records, space: Space, source: str) -> list[s
     return sorted(ids)
 
 
-async def _lines_dropped(log: Log, owner: Space, source: str) -> list[str]:
+async def _lines_dropped(log: Log, owner: Space, source: str) -> dict[Space, list[Entry]]:
     """The lines that hold the source's words, and the summaries that were made of them."""
-    dropped: list[str] = []
+    dropped: dict[Space, list[Entry]] = {}
     for space in await log.logs(owner):
         entries = await entire(log, space)
         ours = [entry for entry in entries if _tells(space, entry, source)]
@@ -157,7 +161,7 @@ async def _lines_dropped(log: Log, owner: Space, source: str) -> list[str]:
         if space.tier == "conversation":
             ours += [entry for entry in entries if entry.kind not in ROLES and covers(entry) >= first]
         await log.write(Drop(space, tuple(entry.seq for entry in ours)))
-        dropped += [entry.id for entry in ours]
+        dropped[space] = ours
     return dropped
 
 

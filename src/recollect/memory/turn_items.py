@@ -12,6 +12,7 @@ from recollect.inference.summarise import extract
 from recollect.recall.leaning import is_bare
 from recollect.recall.lines import without_recalled
 from recollect.stores.ops import Entry
+from recollect.tiers.entries import is_quarantined
 from recollect.tiers.messages import BLOCKS, message_of
 from recollect.tiers.trust import is_of_tool, trust_of
 from recollect.values import MemoryItem, Scope, Space, Turn, content_id
@@ -47,10 +48,10 @@ def id_of(space: Space, entry: Entry) -> str:
 def item_of(space: Space, entry: Entry) -> MemoryItem | None:
     """An entry of a conversation as the item that it is found by; None where there is nothing to find.
 
-    What recall wrote is left out: it was not said here, it was quoted.
+    What recall wrote is left out: it was not said here, it was quoted. So are orders of strangers.
     """
     text = without_recalled(entry.content) if entry.kind in SAID_BY else ""
-    if not text.strip() or is_bare(text):
+    if not text.strip() or is_bare(text) or is_quarantined(entry):
         return None
     return MemoryItem(
         id=id_of(space, entry),

@@ -107,6 +107,19 @@ async def test_what_a_tool_orders_is_said_and_not_recalled(memory: AgentMemory):
     assert "GrimLeaf" not in await shown(memory.scoped(session="another"))
 
 
+async def test_nor_is_it_found_years_later(memory: AgentMemory, clock: ManualClock):
+    """Mutant: `turn_items.item_of` takes every message."""
+    here = memory.scoped(session="s")
+    call = {"name": "browse", "arguments": {}, "result": ORDER}
+    await here.record_turn("Look up tea.", "I have looked it up.", tool_calls=[call])
+    for n in range(60):
+        await here.record_turn(f"And now number {n}.", "Done.")
+    clock.forward(timedelta(days=700))
+    there = memory.scoped(session="another")
+    assert "Look up tea" in await shown(there, "What did I want you to look up about tea?")
+    assert "GrimLeaf" not in await shown(there)
+
+
 async def test_it_is_not_summed_up_either(memory: AgentMemory):
     """Mutant: `passage_of` takes every message."""
     here = memory.scoped(session="s")

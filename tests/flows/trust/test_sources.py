@@ -102,6 +102,20 @@ async def test_lines_of_logs_and_lessons_go_too(memory: AgentMemory):
     assert [one.content for one in await here.episodic.get_recent()] == ["Look up tea.", "It says that it is blue."]
 
 
+async def test_what_was_said_long_ago_goes_too(memory: AgentMemory):
+    """Mutant: the items that it is searched by stay."""
+    here = memory.scoped(session="s")
+    call = {"name": "browse", "arguments": {}, "result": "Tea is blue in the mountains of Assam."}
+    await here.record_turn("Look up tea.", "I have.", tool_calls=[call])
+    for n in range(60):
+        await here.record_turn(f"And now number {n}.", "Done.")
+    there = memory.scoped(session="another")
+    ask = "mountains of Assam tea blue"
+    assert "Assam" in str(await there.recall(ask, tiers=["conversation"], min_relevance=0.0))
+    assert await here.forget_source("browse")
+    assert "in the mountains" not in str(await there.recall(ask, tiers=["conversation"], min_relevance=0.0))
+
+
 async def test_a_procedure_goes_back_to_what_it_was(memory: AgentMemory):
     await memory.procedural.save("tea", "Boil water.")
     await memory.procedural.save("tea", "Boil wine.", source="handbook.pdf", trust=0.9)

@@ -23,7 +23,7 @@ WITH: Mapping[Tier, tuple[Tier, ...]] = {
     "conversation": ("conversation",),
     "episodic": ("episodic", "working"),
     "procedural": ("procedural",),
-    "semantic": ("semantic", "lifecycle"),
+    "semantic": ("semantic", "quarantine", "lifecycle"),
     "checkpoints": ("checkpoints",),
 }
 """What is kept in the store of each tier: notes of the lifecycle beside the facts, the task at hand beside episodes.
