@@ -120,7 +120,7 @@ def test_it_says_what_it_is_and_what_it_needs(wheel: Path):
     assert {"Typing :: Typed", "Programming Language :: Python :: 3.11"} <= set(said.get_all("Classifier", []))
     needed = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert len(needed) == 8, "a package more for everybody: is it worth that?"
-    assert {"anthropic", "openai", "voyage", "sentence-transformers", "testing", "postgres", "redis"} == set(
+    assert {"anthropic", "openai", "voyage", "sentence-transformers", "testing", "postgres", "redis", "chroma"} == set(
         said.get_all("Provides-Extra", [])
     )
     assert str(said.get_payload()) == (ROOT / "README.md").read_text(encoding="utf-8")
