@@ -140,7 +140,7 @@ class ResumableAgent:
         try:
             if loaded.document is not None and loaded.document.working is not None:
                 mind.restore(loaded.document.working)
-            drafts = Drafts(self._checkpoints.settings.max_state)
+            drafts = Drafts(self._checkpoints.settings.max_state, self._checkpoints.by)
             draft = drafts.draft(fit.state, mind.snapshot())
             begun = "" if loaded.task is None else loaded.task.created_at.isoformat()
             running = Running(self._conditions, lease, heart, mind, drafts, draft, loaded.version, begun)
