@@ -121,7 +121,8 @@ def _item(tier: Tier, user: str, n: int, word: str, chance: np.random.Generator,
             metadata={f"m_{word}": word},
             key=f"k.{n // 2}" if tier == "semantic" else None,
             superseded_by=f"later-{n}" if n % 2 else None,
-            turn=Turn(scope.session or "", n, user) if tier == "conversation" else None,
+            turn=Turn(scope.session or "", n, "user") if tier == "conversation" else None,
+            derived_from=(f"entry-{word}",) if tier == "conversation" else (),
         )
     terms = (word, tier, "sings", "dawn", f"n{n}")
     writes.append(Put(item=item, vectors=row, terms=terms, model=MODEL))
