@@ -41,7 +41,7 @@ def show(stage: Stage, place: Place) -> None:
     after = _held(place)
     receipt, scan = told["receipt"], told["receipt"]["scan"]
     stage.line(stage.marks.adds, f"before: a search of the files' bytes finds {before} of the guest's 3 sentences")
-    stage.line(" ", f"erased: {', '.join(f'{count} {tier}' for tier, count in receipt['erased'].items() if count)}")
+    stage.line(" ", f"erased: {sum(receipt['erased'].values())} items, entries and tasks of all tiers")
     stage.keep(before=before, after=after, **told)
     stage.check(
         before == 3 and after == 0 and told["recalled"] == 0,
