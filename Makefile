@@ -50,7 +50,7 @@ bench: .venv-bench/.installed setup  ## quality and speed beside the peers, in a
 	.venv-bench/bin/python benchmarks/engine.py
 	.venv-bench/bin/python benchmarks/processes.py
 
-demo: setup  ## five scenes: learn, recall by meaning, be killed and go on, change, improve
+demo: setup  ## six scenes: learn, recall by meaning, be killed and go on, change, improve, erase
 	$(BIN)/recollect demo
 
 fix: .venv/.installed  ## format, repair what can be repaired, refresh what is generated

@@ -236,6 +236,9 @@ class AgentMemory:
     import_from = _blocking(_AsyncMemory.import_from)
     backup = _blocking(_AsyncMemory.backup)
     stats = _blocking(_AsyncMemory.stats)
+    erase = _blocking(_AsyncMemory.erase)
+    erasures = _blocking(_AsyncMemory.erasures)
+    verify_erasure = _blocking(_AsyncMemory.verify_erasure)
     check = _blocking(_AsyncMemory.check)
     reembed = _blocking(_AsyncMemory.reembed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.testing import DurableContract, LogContract, RecordsContract, TasksContract
+from recollect.testing import DurableContract, ErasingContract, LogContract, RecordsContract, TasksContract
 
 EVERY = ["in_memory", "sqlite", "postgres"]
 REDIS = ["redis", "redis_cluster"]
@@ -23,6 +23,11 @@ class TestLog(LogContract):
 
 @pytest.mark.parametrize("store", [*EVERY, *REDIS], indirect=True)
 class TestTasks(TasksContract):
+    pass
+
+
+@pytest.mark.parametrize("store", ["in_memory", "sqlite"], indirect=True)
+class TestErasing(ErasingContract):
     pass
 
 

@@ -210,6 +210,58 @@ def untold() -> None:
     setattr(connection, "_NO_ROOM", frozenset())  # noqa: B010
 
 
+def words_left() -> None:
+    """The word index deletes by a note that something is gone, as it does by itself."""
+    from recollect.stores.sqlite import store, wiping
+
+    def insecurely(connection: apsw.Connection, *given: Any) -> None:
+        connection.execute("insert into words (words, rank) values ('secure-delete', 0)")
+        wiping.wipe(connection, *given)
+
+    setattr(store, "wipe", insecurely)  # noqa: B010
+
+
+def log_left() -> None:
+    """The write-ahead log is left as it is."""
+    from recollect.stores.sqlite import physical
+
+    setattr(physical, "emptied_log", lambda path: True)  # noqa: B010
+
+
+def gaps_left() -> None:
+    """What lies between the rows of a page is left as it is."""
+    from recollect.stores.sqlite import physical
+
+    setattr(physical, "blank", lambda path: True)  # noqa: B010
+
+
+def ledger_last() -> None:
+    """What is to go is deleted first, and written down after that."""
+    from recollect.lifecycle.doom import Doom
+    from recollect.lifecycle.erase import Erasures
+    from recollect.lifecycle.subject import Subject
+    from recollect.runtime.failpoints import reach
+    from recollect.stores.erasing import Erasure
+    from recollect.stores.sqlite import ledger, wiping
+
+    erase = Erasures.erase
+
+    async def hasty(self: Erasures, subject: Subject) -> Any:
+        store: Any = self._able[0]
+        doomed, now = await Doom(subject, self._able).of(store), self._clock()
+
+        def deleted(connection: apsw.Connection) -> None:
+            ledger.enter(connection, Erasure(id="x", subject="x", parts=(), requested_at=now))
+            wiping.wipe(connection, "x", doomed, now)
+            connection.execute("delete from erasures")
+
+        await store._writer.submit(deleted, durable=True)
+        reach("erase.deleted")
+        return await erase(self, subject)
+
+    setattr(Erasures, "erase", hasty)  # noqa: B010
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -228,6 +280,10 @@ MUTANTS: dict[str, Callable[[], None]] = {
         unchecked,
         no_ballast,
         untold,
+        words_left,
+        log_left,
+        gaps_left,
+        ledger_last,
     )
 }
 

@@ -21,7 +21,7 @@ from recollect.sync import AgentMemory
 from tests.interfaces.running import FAILED, INTERRUPTED, OK, PLAIN, RECOLLECT, USAGE, Done, run
 
 PICTURE = Path(__file__).resolve().parent.parent.parent / "docs" / "pictures" / "demo.svg"
-SCENES = 5
+SCENES = 6
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ class TestWhatIsSeen:
     def test_every_claim_holds_within_half_a_minute(self, played: tuple[Done, Path, float]):
         done, _, seconds = played
         assert done.code == OK, done.err
-        assert done.out.count("✓") == 13
+        assert done.out.count("✓") == 16
         assert "✗" not in done.out
         # Of a processor: how long that takes depends on who else works there. Two seconds of waiting come on top.
         assert seconds < 25
@@ -63,7 +63,7 @@ class TestWhatIsSeen:
     def test_it_shows_what_was_measured_and_where_to_go(self, played: tuple[Done, Path, float]):
         out = played[0].out
         assert re.search(r"recall by meaning +\d+\.\d m?s\n", out)
-        assert re.search(r"the whole demo, in six processes +\d+\.\d s\n", out)
+        assert re.search(r"the whole demo, in eight processes +\d+\.\d s\n", out)
         assert "recollect chat" in out.split("Where to go next")[1]
 
     def test_the_picture_shows_what_is_printed_today(self, played: tuple[Done, Path, float]):
@@ -98,7 +98,7 @@ def test_a_program_gets_scenes_checks_and_timings_and_nothing_stays(tmp_path: Pa
     )
     told = done.json
     assert (done.code, told["ok"], len(told["scenes"])) == (OK, True, SCENES)
-    assert [len(scene["checks"]) for scene in told["scenes"]] == [1, 3, 3, 3, 3]
+    assert [len(scene["checks"]) for scene in told["scenes"]] == [1, 3, 3, 3, 3, 3]
     assert all(check["ok"] for scene in told["scenes"] for check in scene["checks"])
     assert told["scenes"][2]["second"] == list(range(18, 26))
     assert all(seconds > 0 for seconds in told["seconds"].values())

@@ -111,6 +111,10 @@ class Embedding:
         async with self.changing:
             return
 
+    def forget(self) -> None:
+        """Drop the texts that it knows the vectors of: one of them may have been erased."""
+        self._cache.clear()
+
     def close(self) -> None:
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -210,6 +214,10 @@ class _Cache:
             for text in found:
                 self._vectors.move_to_end(text)
             return found
+
+    def clear(self) -> None:
+        with self._lock:
+            self._vectors.clear()
 
     def put_all(self, vectors: dict[str, NDArray[np.float32]]) -> None:
         with self._lock:

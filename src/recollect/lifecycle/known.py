@@ -75,6 +75,12 @@ def _print(text: str) -> tuple[str, ...]:
     return tuple(fingerprint(text).split())
 
 
+def forget() -> None:
+    """Drop the texts that are known."""
+    for answers in (_told, _words, _print):
+        answers.cache_clear()
+
+
 def _within(inner: list[str], outer: list[str]) -> int | None:
     """Where some words stand in others, in a row; None where they do not, or are too few to tell."""
     if not _TELLING <= len(inner) <= len(outer):

@@ -90,6 +90,9 @@ class Lifecycle:
         async with self._running:
             now, ledger = aware(self._means.clock()), Ledger()
             ground, purse = Ground(self._means.records, imagined=dry), Purse(self._means.settings.lifecycle_llm_tokens)
+            if not dry and self._means.erasures is not None:
+                for receipt in await self._means.erasures.resume():
+                    ledger.note(f"erasure {receipt.id} is {receipt.status}")
             swept: set[str] = set()
             worked: set[str] = set()
             for scope in await self._everybody() if everybody else [self._scope]:

@@ -22,6 +22,8 @@ from recollect.values import MemoryItem, Scope, Space
 
 # Twins of one utterance, in the conversation and in the episodes, and a message that was sent again.
 _SAME_MOMENT = 60_000_000
+LEARNED_FROM = ("log:conversation:", "log:episodic:")
+"""How the notes on how far logs were read begin."""
 _SAID = "said:"
 _SEASON = timedelta(days=90)
 _OCCURRENCES = 5

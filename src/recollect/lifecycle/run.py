@@ -11,6 +11,7 @@ from datetime import datetime
 from recollect.clock import Clock
 from recollect.inference.base import Embedding
 from recollect.inference.llm import LanguageModel
+from recollect.lifecycle.erase import Erasures
 from recollect.lifecycle.ground import Ground
 from recollect.lifecycle.report import Ledger
 from recollect.settings import Settings
@@ -35,6 +36,7 @@ class Means:
     llm: LanguageModel | None = None
     index: Callable[[Scope], Awaitable[None]] | None = None
     """Makes what was said in the conversations of a user findable, as far as it is not yet."""
+    erasures: Erasures | None = None
 
 
 @dataclass(slots=True)

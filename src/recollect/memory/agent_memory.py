@@ -14,7 +14,7 @@ from typing import Any, Self, Unpack
 from recollect.clock import Clock
 from recollect.inference.base import Embedder
 from recollect.inference.connect import connect_embedder
-from recollect.lifecycle import Lifecycle
+from recollect.lifecycle import ErasureReceipt, Lifecycle, Subject, Verification
 from recollect.memory.asked import Options, asked
 from recollect.memory.by_source import SourceForgotten, forget_source
 from recollect.memory.export_file import check_new, checked_path
@@ -89,6 +89,7 @@ class AgentMemory:
         self.lifecycle = Lifecycle(parts.means, scope)
         parts.lifecycles.add(self.lifecycle)
         self._tasks = TaskLife(self, parts)
+        parts.memories.add(self)
 
     @classmethod
     def open(  # noqa: PLR0913 - the front door fixes these
@@ -205,6 +206,36 @@ class AgentMemory:
         What came from it goes, and all that was made of that; what it had superseded holds again.
         """
         return await forget_source(self._parts.stores, self.scope, source)
+
+    async def erase(
+        self,
+        *,
+        user: str | None = None,
+        tenant: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+    ) -> ErasureReceipt:
+        """Erase everything of a user, a session, an agent or a tenant, in every tier, and prove it.
+
+        A user or an agent is one of this tenant, and a session one of this user with this agent, unless named
+        otherwise. What others said too stays theirs. The receipt is `complete` when no byte of it was found in any
+        file of the store; otherwise `pending_physical`, and the lifecycle tries again.
+        """
+        subject = Subject.named(self.scope, tenant=tenant, user=user, agent=agent, session=session)
+        return await self._parts.erasures.erase(subject)
+
+    async def erasures(self) -> list[ErasureReceipt]:
+        """The receipts of every erasure in this store that is complete, oldest first."""
+        return await self._parts.erasures.receipts()
+
+    async def verify_erasure(self, receipt: ErasureReceipt) -> Verification:
+        """Whether a receipt still holds: its chain is recomputed, and what was erased is looked for once more."""
+        return await self._parts.erasures.verify(receipt)
+
+    def clear_mind(self) -> None:
+        """Forget the task at hand; what was kept of it in the store stays."""
+        self.working.clear()
+        self._tasks = TaskLife(self, self._parts)
 
     async def export(
         self,

@@ -14,7 +14,8 @@ from recollect.errors import BadInput, BadSettings
 from recollect.inference.base import Embedder, Embedding
 from recollect.inference.connect import connect_embedder, connect_llm
 from recollect.inference.ledger import Ledger
-from recollect.memory.parts import Parts
+from recollect.lifecycle import Erasures
+from recollect.memory.parts import Memories, Parts
 from recollect.memory.reembedding import holding_vectors
 from recollect.memory.turn_index import TurnIndex
 from recollect.recall.recall import Recall
@@ -101,7 +102,10 @@ async def open_parts(
     model = connect_llm(llm, options, ledger=ledger, clock=now)
     embedding = await connect_embedder(embedder, options, ledger=ledger, ask_size=False)
     stores = await connect(store, options, now)
+    memories = Memories(embedding)
+    erasures = Erasures(stores.every, now, forget=memories.forget)
     try:
+        await erasures.catch_up()
         await _bind(holding_vectors(stores), embedding)
     except BaseException:
         await stores.close()
@@ -118,6 +122,8 @@ async def open_parts(
         clock=now,
         llm=model,
         ledger=ledger,
+        erasures=erasures,
+        memories=memories,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 from weakref import WeakSet
 
 from recollect.clock import Clock
@@ -11,19 +12,49 @@ from recollect.inference.base import Embedding
 from recollect.inference.ledger import Ledger
 from recollect.inference.llm import LanguageModel, summary_of
 from recollect.inference.summarise import Passage
-from recollect.lifecycle import Lifecycle, Means
+from recollect.lifecycle import Erasures, Lifecycle, Means, Subject
+from recollect.memory.known_texts import forget_texts
 from recollect.memory.turn_index import TurnIndex
 from recollect.recall.recall import Recall
 from recollect.settings import Settings
 from recollect.stores.connect import Stores
 from recollect.tiers.entries import fresh_id
 from recollect.tiers.messages import Message, summed_up_as
+from recollect.values import Scope
 
 _SUMMARY_TOKENS = 1000
 
 
 def _nothing_again() -> None:
     """What is told outside of a step is told once."""
+
+
+class Minded(Protocol):
+    """A memory, as far as it has something in mind."""
+
+    scope: Scope
+
+    def clear_mind(self) -> None:
+        """Forget the task at hand."""
+
+
+class Memories:
+    """Every memory over one opening of stores: what one of them erases, all of them put out of mind."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        self._embedding = embedding
+        self._memories: WeakSet[Minded] = WeakSet()
+
+    def add(self, memory: Minded) -> None:
+        self._memories.add(memory)
+
+    def forget(self, subject: Subject | None) -> None:
+        """Drop every text that this process knows again, and what memories of the subject have in mind."""
+        self._embedding.forget()
+        forget_texts()
+        for memory in list(self._memories):
+            if subject is not None and subject.covers(memory.scope):
+                memory.clear_mind()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +71,8 @@ class Parts:
     llm: LanguageModel | None
     ledger: Ledger
     """What its models have cost."""
+    erasures: Erasures
+    memories: Memories
     lifecycles: WeakSet[Lifecycle] = field(default_factory=WeakSet)
     """Of every scope: whoever closes the stores stops those that run."""
     opened_as: str = field(default_factory=fresh_id)
@@ -64,6 +97,7 @@ class Parts:
             clock=self.clock,
             llm=self.llm,
             index=self.said.catch_up,
+            erasures=self.erasures,
         )
 
     async def close_models(self) -> None:

@@ -72,6 +72,11 @@ def plan(query: str, speakers: Iterable[str], now: datetime, owner: str = "") ->
     return _planned(query, frozenset(speakers), today, owner)
 
 
+def forget() -> None:
+    """Drop the questions that are known."""
+    _planned.cache_clear()
+
+
 @lru_cache(maxsize=256)
 def _planned(query: str, speakers: frozenset[str], today: datetime, owner: str) -> Plan:
     known = sorted(speakers)

@@ -12,7 +12,7 @@ from recollect.clock import Clock
 from recollect.errors import BadInput, Conflict, NotFound, StepFailed, StoreCorrupt
 from recollect.guard.policy import Policy
 from recollect.runtime.claiming import claimed
-from recollect.runtime.codec import SCHEMA, Document, State, decode, encode
+from recollect.runtime.codec import SCHEMA, Author, Document, State, decode, encode
 from recollect.runtime.events import Telling, Watcher
 from recollect.runtime.lease import worker_name
 from recollect.runtime.mind import MindMaker
@@ -68,6 +68,7 @@ class Checkpoints:
     ) -> None:
         self.store = store
         self.space = scope.space("checkpoints")
+        self.by = Author.of(scope)
         self.settings = settings
         self.clock = clock
         self.minds = minds
@@ -217,7 +218,7 @@ class Checkpoints:
     # For the agent
 
     def encoded(self, state: Any, working: Mapping[str, Any] | None = None) -> str:
-        return encode(state, working, largest=self.settings.max_state)
+        return encode(state, working, by=self.by, largest=self.settings.max_state)
 
     async def loaded(self, task_id: str, telling: Telling) -> Loaded:
         """The task, its newest intact state and its journal, also of one that has expired: what it did stays done."""

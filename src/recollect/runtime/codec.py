@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import BadInput, SchemaTooNew, StoreCorrupt
+from recollect.values import Scope
 
 SCHEMA = 1
 
@@ -22,11 +23,24 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Author:
+    """For whom a checkpoint was written: tasks are an agent's, and what is in them goes with its user."""
+
+    user: str
+    session: str | None = None
+
+    @classmethod
+    def of(cls, scope: Scope) -> Author:
+        return cls(scope.user, scope.session)
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
-    """What one checkpoint holds: the state, and what the agent had in mind."""
+    """What one checkpoint holds: the state, what the agent had in mind, and for whom it worked."""
 
     state: State
     working: Mapping[str, Any] | None = None
+    by: Author | None = None
 
 
 class _Unstorable(Exception):
@@ -36,19 +50,20 @@ class _Unstorable(Exception):
         self.own = False
 
 
-def encode(state: Any, working: Mapping[str, Any] | None = None, *, largest: int) -> str:
+def encode(state: Any, working: Mapping[str, Any] | None = None, *, by: Author | None = None, largest: int) -> str:
     """The document as text, or `BadInput` naming the path inside the state of what cannot be stored."""
-    text, _ = plain(state, working)
+    text, _ = plain(state, working, by)
     check_size(text, state, largest)
     return text
 
 
-def plain(state: Any, working: Mapping[str, Any] | None) -> tuple[str, State]:
+def plain(state: Any, working: Mapping[str, Any] | None, by: Author | None = None) -> tuple[str, State]:
     """The document as text, and the state as it will be read from it: a copy that nobody else has."""
     if not isinstance(state, dict):
         raise BadInput(f"a task's state is a dict, not {type(state).__name__}")
     try:
-        text = written({"state": state} if working is None else {"state": state, "working": working})
+        document = {"state": state} if working is None else {"state": state, "working": working}
+        text = written(document if by is None else {**document, "by": [by.user, by.session]})
         copy: State = json.loads(text)["state"]
         same = copy == state
     except (TypeError, ValueError, RecursionError):
@@ -85,11 +100,12 @@ def decode(schema: int, text: str) -> Document:
     try:
         document = json.loads(text)
         state, working = document["state"], document.get("working")
+        by = Author(*document["by"]) if "by" in document else None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise StoreCorrupt(f"a checkpoint is not what was written: {error}") from error
     if not isinstance(state, dict) or not isinstance(working, dict | None):
         raise StoreCorrupt("a checkpoint is not what was written: its state is no object")
-    return Document(state, working)
+    return Document(state, working, by)
 
 
 def check(name: str, value: Any) -> None:

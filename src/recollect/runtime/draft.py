@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.guard.policy import Policy
-from recollect.runtime.codec import State, check_size, plain, written
+from recollect.runtime.codec import Author, State, check_size, plain, written
 
 # Writing a text as JSON looks at each character. One that is shorter costs less than finding out that it is the same.
 _LONG = 2048
@@ -63,6 +63,7 @@ class Drafts:
 
     largest: int
     policy: Policy = _AS_IT_IS
+    by: Author | None = None
     _fragments: dict[int, tuple[str, str]] = field(default_factory=dict)
     """The long texts of the last draft as JSON, by identity; held beside it, so that no other text can have it."""
     _sums: list[_Sum] = field(default_factory=list)
@@ -72,7 +73,7 @@ class Drafts:
         places = list(_places(state))
         if not places:
             return self._whole(state, working)
-        bare, copy = plain(_marked(state), working)
+        bare, copy = plain(_marked(state), working, self.by)
         between = bare.split(_MARKED)
         if len(between) != len(places) + 1:  # the state has our mark for a text of its own
             return self._whole(state, working)
@@ -85,7 +86,7 @@ class Drafts:
 
     def _whole(self, state: Any, working: Mapping[str, Any] | None) -> Draft:
         self._fragments, self._sums = {}, []
-        text, copy = plain(state, working)
+        text, copy = plain(state, working, self.by)
         check_size(text, state, self.largest)
         return Draft(text, hashlib.sha256(text.encode()).hexdigest(), text, (), copy)
 

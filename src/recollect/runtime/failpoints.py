@@ -37,6 +37,17 @@ POINTS = (
 ELSEWHERE = ("stores.between", "migrate.before", "migrate.after")
 """Places outside of runs: between the stores that one act writes to, and around each batch of a migration."""
 
+ERASURE_POINTS = (
+    "erase.entered",
+    "erase.wiped",
+    "erase.deleted",
+    "erase.forgotten",
+    "erase.settled",
+    "erase.scanned",
+    "erase.finished",
+)
+"""Every place of an erasure: between any two of its phases."""
+
 ACTIONS = ("kill9", "raise", "stop", "sleep")
 
 
@@ -59,10 +70,11 @@ def armed(text: str) -> Callable[[str], None]:
         name, separator, what = part.partition("=")
         if name == "visited":
             record = what
-        elif name in (*POINTS, *ELSEWHERE) and separator:
+        elif name in (*POINTS, *ELSEWHERE, *ERASURE_POINTS) and separator:
             rules[name] = _rule(what)
         else:
-            raise BadSettings(f"{VARIABLE} names {name!r}; the fail points are {', '.join((*POINTS, *ELSEWHERE))}")
+            known = ", ".join((*POINTS, *ELSEWHERE, *ERASURE_POINTS))
+            raise BadSettings(f"{VARIABLE} names {name!r}; the fail points are {known}")
     visits: Counter[str] = Counter()
 
     def act(name: str) -> None:

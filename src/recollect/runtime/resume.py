@@ -141,7 +141,8 @@ class ResumableAgent:
         try:
             if loaded.document is not None and loaded.document.working is not None:
                 mind.restore(loaded.document.working)
-            drafts = Drafts(self._checkpoints.settings.max_state, Policy.of(self._checkpoints.settings))
+            settings = self._checkpoints.settings
+            drafts = Drafts(settings.max_state, Policy.of(settings), self._checkpoints.by)
             draft = drafts.draft(fit.state, mind.snapshot())
             begun = "" if loaded.task is None else loaded.task.created_at.isoformat()
             running = Running(self._conditions, lease, heart, mind, drafts, draft, loaded.version, begun)

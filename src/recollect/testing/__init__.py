@@ -13,6 +13,7 @@ import pytest
 
 pytest.register_assert_rewrite(
     "recollect.testing.durable",
+    "recollect.testing.erasing",
     "recollect.testing.expiry",
     "recollect.testing.filters",
     "recollect.testing.gathering",
@@ -27,6 +28,7 @@ pytest.register_assert_rewrite(
 # Imported only now, so that their assertions explain themselves when they fail.
 from recollect.testing.clock import ManualClock  # noqa: E402
 from recollect.testing.durable import DurableContract  # noqa: E402
+from recollect.testing.erasing import ErasingContract  # noqa: E402
 from recollect.testing.expiry import ExpiryContract  # noqa: E402
 from recollect.testing.filters import FiltersContract  # noqa: E402
 from recollect.testing.gathering import GatheringContract  # noqa: E402
@@ -50,4 +52,4 @@ class TasksContract(WorkContract, ExpiryContract, MovingTasks):
     """Everything that `Tasks` promises."""
 
 
-__all__ = ["DurableContract", "LogContract", "ManualClock", "RecordsContract", "TasksContract"]
+__all__ = ["DurableContract", "ErasingContract", "LogContract", "ManualClock", "RecordsContract", "TasksContract"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +43,8 @@ class Note:
     at: datetime
     success: bool
     text: str
+    by: tuple[str, ...] = ()
+    """Whose work it was, as hashes: a procedure is an agent's, and what is said of a trial may be about its user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,12 @@ class Outcomes:
         seconds: float | None = None,
         note: str | None = None,
         id: str | None = None,
+        by: tuple[str, ...] = (),
     ) -> Outcomes:
         """These outcomes and one more; one whose id is known is among them already."""
         if id is not None and id in self.counted:
             return self
-        notes = self.notes if note is None else (*self.notes, Note(at, success, note))[-NOTES_KEPT:]
+        notes = self.notes if note is None else (*self.notes, Note(at, success, note, by))[-NOTES_KEPT:]
         grown = replace(
             self,
             trials=self.trials + 1,
@@ -102,6 +107,11 @@ class Outcomes:
             counted=self.counted if id is None else (*self.counted, id)[-IDS_KEPT:],
         )
         return replace(grown, bar=_bar(grown))
+
+
+def author_of(user: str, session: str | None = None) -> str:
+    """A user, or one of their sessions, as a note says it: as a hash, since others read it too."""
+    return hashlib.blake2b(json.dumps([user, session]).encode(), digest_size=12).hexdigest()
 
 
 def wilson(successes: int, trials: int, deviations: float = _USUAL) -> SuccessRate:
@@ -171,7 +181,7 @@ def as_json(outcomes: Outcomes) -> dict[str, Any]:
         "timed": outcomes.timed,
         "seconds": outcomes.seconds,
         "last_at": None if outcomes.last_at is None else to_micros(outcomes.last_at),
-        "notes": [[to_micros(note.at), note.success, note.text] for note in outcomes.notes],
+        "notes": [[to_micros(note.at), note.success, note.text, *note.by] for note in outcomes.notes],
         **({"counted": list(outcomes.counted)} if outcomes.counted else {}),
     }
 
@@ -185,6 +195,6 @@ def from_json(given: Mapping[str, Any]) -> Outcomes:
         timed=given["timed"],
         seconds=given["seconds"],
         last_at=None if given["last_at"] is None else from_micros(given["last_at"]),
-        notes=tuple(Note(from_micros(at), success, text) for at, success, text in given["notes"]),
+        notes=tuple(Note(from_micros(at), success, text, tuple(by)) for at, success, text, *by in given["notes"]),
         counted=tuple(given.get("counted", ())),
     )

@@ -21,7 +21,7 @@ from recollect.stores.where import Condition, Where
 from recollect.tiers.entries import checked_id
 from recollect.tiers.indexing import index_terms
 from recollect.tiers.one_model import under_one_model
-from recollect.tiers.outcomes import SuccessRate, rank
+from recollect.tiers.outcomes import SuccessRate, author_of, rank
 from recollect.tiers.patience import pause
 from recollect.tiers.procedure import Procedure, changed, item_of, procedure_of, version_id
 from recollect.tiers.procedure_input import (
@@ -139,11 +139,13 @@ class ProceduralMemory:
         note = None if note is None else Policy.of(self._settings).text("note", checked_note(note) or "").value or None
         seconds = checked_seconds(seconds)
         id = self._act() if id is None else checked_id(id)
+        scope = self._scope
+        by = tuple(author_of(scope.user, session) for session in dict.fromkeys((None, scope.session)))
 
         async def count() -> Procedure:
             item = await self._known(key)
             known = procedure_of(item)
-            outcomes = known.outcomes.after(success, self._clock(), seconds=seconds, note=note, id=id)
+            outcomes = known.outcomes.after(success, self._clock(), seconds=seconds, note=note, id=id, by=by)
             if outcomes == known.outcomes:
                 return known
             counted = replace(known, outcomes=outcomes)

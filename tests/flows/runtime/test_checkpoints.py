@@ -99,7 +99,7 @@ BAD = [
     ({"\ud83d": 1}, r"state has half a character"),
     ({"a": nested(300)}, r"nested more than 200 deep"),
     ({"a": 10**5000}, r"state\.a is a number too long"),
-    ({"a": "x" * 10_000_001}, r"takes 10,000,0\d\d bytes and max_state is 10,000,000"),
+    ({"a": "x" * 10_000_001}, r"takes 10,000,\d\d\d bytes and max_state is 10,000,000"),
     ([1], r"a task's state is a dict, not list"),
 ]
 

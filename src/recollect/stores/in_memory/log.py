@@ -73,6 +73,18 @@ class Entries:
         held = [(entries[-1].at, space.session, space) for space, entries in live.items() if entries]
         return [space for _, _, space in sorted(held, key=lambda one: one[:2])]
 
+    def held(self) -> list[Space]:
+        return list(self._last)
+
+    def wipe(self, space: Space, undo: Undo) -> int:
+        """Everything of a log, its numbers too; how many entries that was."""
+        entries = self._of(space)
+        for entry in entries:
+            self._drop(space, entry, undo)
+        undo.drop(self._spaces, space)
+        undo.drop(self._last, space)
+        return len(entries)
+
     def _append(self, write: Append, now: datetime, undo: Undo) -> None:
         space, entry = write.space, write.entry
         seq = self._ids.get((space, entry.id))

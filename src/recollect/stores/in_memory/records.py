@@ -157,6 +157,22 @@ class Items:
         turns = (kept.item.turn for kept in self._of(space).values())
         return frozenset(turn.speaker for turn in turns if turn is not None and turn.speaker is not None)
 
+    def held(self) -> list[Space]:
+        return list(dict.fromkeys((*self._spaces, *self._paths)))
+
+    def wipe(self, space: Space, undo: Undo) -> int:
+        """Everything of a space; how many items that was."""
+        count = len(self._of(space))
+        undo.drop(self._spaces, space)
+        undo.drop(self._paths, space)
+        return count
+
+    def tidy_paths(self, space: Space, undo: Undo) -> None:
+        """What may be filtered by is what the items that are left carry."""
+        left = [path for kept in self._of(space).values() for path in paths_of(kept.item.metadata)]
+        if space in self._paths:
+            undo.set(self._paths, space, dict.fromkeys(left))
+
     def size(self) -> int:
         """The bytes of texts and vectors; what Python adds around them is not counted."""
         everything = [kept for held in self._spaces.values() for kept in held.values()]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TypeVar
 
 from recollect.clock import Clock, aware, system_clock
 from recollect.errors import StoreClosed, Unsupported
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
+from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
+from recollect.stores.in_memory.erasing import Erasures
 from recollect.stores.in_memory.log import Entries
 from recollect.stores.in_memory.records import Items
 from recollect.stores.in_memory.tasks import TaskTable
@@ -37,6 +41,7 @@ from recollect.stores.ops import (
     Touch,
     Write,
 )
+from recollect.stores.receipts import ErasureReceipt, Scan
 from recollect.stores.tails import Reach, Tail
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
@@ -54,19 +59,23 @@ class InMemoryStore:
         self._held_items = Items()
         self._held_entries = Entries()
         self._held_tasks = TaskTable()
+        self._held_erasures = Erasures()
 
     async def write(self, *writes: Write) -> None:
         checked = [admitted(write) for write in writes]
         now = self._now()
         with self._batch() as undo:
-            for write in checked:
-                match write:
-                    case Put() | Delete() | Touch() | Embed():
-                        self._items.apply(write, undo)
-                    case Append() | Clear() | Drop():
-                        self._entries.apply(write, now, undo)
-                    case Save() | Journal() | SetStatus() | DropTask() | Restore():
-                        self._tasks.apply(write, now, undo)
+            self._apply(checked, now, undo)
+
+    def _apply(self, writes: Sequence[Write], now: datetime, undo: Undo) -> None:
+        for write in writes:
+            match write:
+                case Put() | Delete() | Touch() | Embed():
+                    self._items.apply(write, undo)
+                case Append() | Clear() | Drop():
+                    self._entries.apply(write, now, undo)
+                case Save() | Journal() | SetStatus() | DropTask() | Restore():
+                    self._tasks.apply(write, now, undo)
 
     async def close(self) -> None:
         self._closed = True
@@ -80,6 +89,71 @@ class InMemoryStore:
 
     async def tenants(self) -> list[str]:
         return sorted({*self._items.tenants(), *self._entries.tenants(), *self._tasks.tenants()})
+
+    # Erasing
+
+    @property
+    def receipts(self) -> Path | None:
+        return None
+
+    async def salt(self) -> bytes:
+        self._check_open()
+        return self._held_erasures.salt
+
+    async def resalt(self, salt: bytes) -> None:
+        self._erasures.resalt(salt)
+
+    async def holdings(self) -> list[Space]:
+        return list(dict.fromkeys((*self._items.held(), *self._entries.held(), *self._tasks.held())))
+
+    async def ledger(self, *, unfinished: bool = False) -> list[Erasure]:
+        return [row for row in self._erasures.rows() if not unfinished or row.phase != "complete"]
+
+    async def enter(self, erasure: Erasure) -> None:
+        self._erasures.enter(erasure)
+
+    async def wipe(self, id: str, doomed: Doomed) -> None:
+        checked, now = [admitted(write) for write in doomed.writes], self._now()
+        with self._batch() as undo:
+            counts = self._counted(checked)
+            self._apply(checked, now, undo)
+            for space in doomed.spaces:
+                for table in (self._items, self._entries, self._tasks):
+                    counts[space.tier] += table.wipe(space, undo)
+            for space in {write.space for write in checked}:
+                self._items.tidy_paths(space, undo)
+            self._erasures.add(id, counts, sum(isinstance(write, Put) for write in checked), undo)
+
+    def _counted(self, writes: Sequence[Write]) -> Counter[str]:
+        """How much single writes will take away."""
+        counts: Counter[str] = Counter()
+        for write in writes:
+            match write:
+                case Delete():
+                    counts[write.space.tier] += len(self._items.get(write.space, [write.id]))
+                case DropTask():
+                    counts[write.space.tier] += self._tasks.task((write.space, write.task), None) is not None
+                case Drop():
+                    held = {entry.seq for entry in self._entries.read(write.space, 0, 1 << 31, None)}
+                    counts[write.space.tier] += len(held & {*write.seqs})
+                case _:
+                    continue
+        return counts
+
+    async def deleted(self, id: str) -> None:
+        self._erasures.deleted(id, self._now())
+
+    async def settle(self) -> bool:
+        self._check_open()
+        return True
+
+    async def scan(self, evidence: bytes) -> Scan:
+        """There is no file, and nothing is kept that is not asked."""
+        self._check_open()
+        return Scan()
+
+    async def finish(self, receipt: ErasureReceipt) -> ErasureReceipt:
+        return self._erasures.finish(receipt, self._now())
 
     # Records
 
@@ -223,6 +297,11 @@ class InMemoryStore:
     def _tasks(self) -> TaskTable:
         self._check_open()
         return self._held_tasks
+
+    @property
+    def _erasures(self) -> Erasures:
+        self._check_open()
+        return self._held_erasures
 
     def _seen_from(self, hidden: bool) -> datetime | None:
         """The moment by which what has expired is hidden; None hides nothing."""

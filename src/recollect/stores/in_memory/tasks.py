@@ -13,6 +13,8 @@ from recollect.values import Space
 
 Name = tuple[Space, str]
 
+_HIGHEST = "highest"
+
 
 class TaskTable:
     """All tasks, with their versions and steps."""
@@ -22,6 +24,8 @@ class TaskTable:
         self._versions: dict[Name, tuple[Checkpoint, ...]] = {}
         self._steps: dict[Name, tuple[Step, ...]] = {}
         self._fences: dict[Space, int] = {}
+        self._past_fences: dict[str, int] = {}
+        """The highest that was given in a space which is gone: it is not given again."""
 
     def apply(self, write: TaskWrite, now: datetime, undo: Undo) -> None:
         name = (write.space, write.task)
@@ -46,7 +50,7 @@ class TaskTable:
         name = (wish.space, wish.task)
         held = self._tasks.get(name)
         # One sequence for the whole space: a fence is never given twice, not even after its task was dropped.
-        fence = self._fences.get(wish.space, 0) + 1
+        fence = self._fences.get(wish.space, self._past_fences.get(_HIGHEST, 0)) + 1
         task = leases.claimed(held, wish, fence, now)
         undo.set(self._fences, wish.space, fence)
         undo.set(self._tasks, name, task)
@@ -89,6 +93,19 @@ class TaskTable:
 
     def spaces(self, tenant: str) -> list[Space]:
         return sorted({space for space, _ in self._tasks if space.tenant == tenant}, key=str)
+
+    def held(self) -> list[Space]:
+        return list(dict.fromkeys((*self._fences, *(space for space, _ in self._tasks))))
+
+    def wipe(self, space: Space, undo: Undo) -> int:
+        """Every task of a space; how many that was."""
+        names = [name for name in self._tasks if name[0] == space]
+        for name in names:
+            self._drop(name, undo)
+        highest = max(self._past_fences.get(_HIGHEST, 0), self._fences.get(space, 0))
+        undo.set(self._past_fences, _HIGHEST, highest)
+        undo.drop(self._fences, space)
+        return len(names)
 
     def checkpoints(self, name: Name, now: datetime | None) -> list[Checkpoint]:
         if self.task(name, now) is None:

@@ -25,6 +25,8 @@ class State:
     generation: str
     model: str | None
     """The model of the vectors, as JSON."""
+    wiped: str | None = None
+    """How many erasures there have been: what was copied before one is dropped, whosever it is."""
 
     @classmethod
     def read(cls, connection: apsw.Connection, space: Space) -> State | None:
@@ -32,7 +34,8 @@ class State:
             """
             select id, next_seq, rewrites, items, words,
                 coalesce((select value from meta where name = 'generation'), 'a'),
-                (select value from meta where name = 'model')
+                (select value from meta where name = 'model'),
+                (select value from meta where name = 'wiped')
             from spaces
             where tenant = ? and tier = ? and user = ? and agent = ? and session = ?
             """,
@@ -70,6 +73,7 @@ class Cache(Generic[E]):
         self._entries: OrderedDict[int, E] = OrderedDict()
         self._sizes: dict[int, int] = {}
         self._held = 0
+        self._wiped: str | None = None
         self._lock = threading.Lock()
 
     def fresh(self, connection: apsw.Connection, state: State, view: Callable[[E], V]) -> V:
@@ -78,6 +82,9 @@ class Cache(Generic[E]):
         Taken under the entry's lock: a reader at an earlier moment may turn the entry back right afterwards.
         """
         with self._lock:
+            if state.wiped != self._wiped:
+                self._empty()
+                self._wiped = state.wiped
             entry = self._entries.get(state.id)
             if entry is None:
                 entry = self._entries[state.id] = self._make()
@@ -91,9 +98,12 @@ class Cache(Generic[E]):
 
     def clear(self) -> None:
         with self._lock:
-            self._entries.clear()
-            self._sizes.clear()
-            self._held = 0
+            self._empty()
+
+    def _empty(self) -> None:
+        self._entries.clear()
+        self._sizes.clear()
+        self._held = 0
 
     @property
     def bytes(self) -> int:

@@ -37,9 +37,14 @@ set version = version + 1, content = ?, metadata = ?, importance = ?, created_at
 where place = ?
 """
 
+# Neither the number of a space that was erased nor one of its fences is given again.
 _MINT_SPACE = """
-insert into spaces (tenant, tier, user, agent, session)
-values (?, ?, ?, ?, ?)
+insert into spaces (id, tenant, tier, user, agent, session, next_seq)
+select
+    max(coalesce((select max(id) from spaces), 0), coalesce((select value + 0 from meta where name = 'last_space'), 0))
+        + 1,
+    ?1, ?2, ?3, ?4, ?5,
+    iif(?2 = 'checkpoints', coalesce((select value + 0 from meta where name = 'last_fence'), 0), 0)
 returning id
 """
 

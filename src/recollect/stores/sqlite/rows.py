@@ -95,6 +95,11 @@ def _scope(tenant: str, user: str, agent: str, session: str | None) -> Scope:
     return Scope(tenant, user, agent, session)
 
 
+def forget_names() -> None:
+    """Drop the scopes that are known."""
+    _scope.cache_clear()
+
+
 def item_of(space: Space, row: tuple[Any, ...]) -> MemoryItem:
     session, position, speaker = row[15:18]
     return MemoryItem(

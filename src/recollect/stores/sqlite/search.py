@@ -74,6 +74,13 @@ class Search:
         self._speakers: OrderedDict[int, tuple[State, frozenset[str]]] = OrderedDict()
         self._lock = threading.Lock()
 
+    def forget(self) -> None:
+        """Drop every copy: something was erased."""
+        self.matrices.clear()
+        self.lexicons.clear()
+        with self._lock:
+            self._speakers.clear()
+
     def get(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
         found = self._items(space, connection.execute(_GET, (space_id(connection, space), json.dumps(ids))))
         return [found[id] for id in dict.fromkeys(ids) if id in found]
@@ -163,6 +170,8 @@ class Search:
         known = self._speakers.get(state.id)
         if known is not None and known[0] == state:
             return known[1]
+        if known is not None and known[0].wiped != state.wiped:
+            self.forget()
         speakers = frozenset(row[0] for row in connection.execute(_SPEAKERS, (state.id,)))
         with self._lock:
             self._speakers[state.id] = (state, speakers)

@@ -18,18 +18,23 @@ from recollect.clock import Clock, system_clock
 from recollect.errors import StoreClosed, StoreUnavailable
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
+from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write, is_durable, only_removes
-from recollect.stores.sqlite import generations, logs, moving, tasks
+from recollect.stores.receipts import ErasureReceipt, Scan
+from recollect.stores.sqlite import generations, ledger, logs, moving, tasks
 from recollect.stores.sqlite.backup import copy
 from recollect.stores.sqlite.batch import apply, count
 from recollect.stores.sqlite.connection import open_connection
 from recollect.stores.sqlite.gather import gather
 from recollect.stores.sqlite.integrity import faults
 from recollect.stores.sqlite.migrations import migrate
+from recollect.stores.sqlite.physical import scan, settled
 from recollect.stores.sqlite.readers import Readers
+from recollect.stores.sqlite.rows import forget_names
 from recollect.stores.sqlite.search import Search
+from recollect.stores.sqlite.wiping import holdings, wipe
 from recollect.stores.sqlite.writer import Writer
 from recollect.stores.tails import Reach, Tail
 from recollect.stores.vectors import normalised
@@ -38,6 +43,9 @@ from recollect.values import MemoryItem, Space
 
 _CHECKED_AT_ONCE = 64
 _COUNTED_WITHIN = 0.25
+# Somebody reads from the log for longer than that: they are asked again at the next run of the lifecycle.
+_SETTLED_WITHIN = 20
+_SETTLING_SECONDS = 0.05
 
 T = TypeVar("T")
 
@@ -102,6 +110,55 @@ class SqliteStore:
 
     async def tenants(self) -> list[str]:
         return await self._readers.ask(moving.tenants)
+
+    # Erasing
+
+    @property
+    def receipts(self) -> Path:
+        return self.path.with_name(self.path.name + ".erasures.jsonl")
+
+    async def salt(self) -> bytes:
+        return await self._readers.ask(ledger.salt)
+
+    async def resalt(self, salt: bytes) -> None:
+        await self._writer.submit(lambda connection: ledger.resalt(connection, salt), durable=True)
+
+    async def holdings(self) -> list[Space]:
+        return await self._readers.ask(holdings)
+
+    async def ledger(self, *, unfinished: bool = False) -> list[Erasure]:
+        return await self._readers.ask(lambda connection: ledger.rows(connection, unfinished=unfinished))
+
+    async def enter(self, erasure: Erasure) -> None:
+        await self._writer.submit(lambda connection: ledger.enter(connection, erasure), durable=True, frees=True)
+
+    async def wipe(self, id: str, doomed: Doomed) -> None:
+        await self._touched()
+        now, checked = self._clock(), replace(doomed, writes=tuple(_admitted(doomed.writes)))
+        await self._writer.submit(lambda connection: wipe(connection, id, checked, now), durable=True, frees=True)
+
+    async def deleted(self, id: str) -> None:
+        now = self._clock()
+        await self._writer.submit(lambda connection: ledger.deleted(connection, id, now), durable=True, frees=True)
+
+    async def settle(self) -> bool:
+        self._search.forget()
+        forget_names()
+        for _ in range(_SETTLED_WITHIN):
+            if await asyncio.to_thread(settled, self.path):
+                return True
+            await asyncio.sleep(_SETTLING_SECONDS)
+        return False
+
+    async def scan(self, evidence: bytes) -> Scan:
+        return await self._readers.ask(lambda connection: scan(connection, self.path, evidence))
+
+    async def finish(self, receipt: ErasureReceipt) -> ErasureReceipt:
+        now = self._clock()
+        done = await self._writer.submit(
+            lambda connection: ledger.finish(connection, receipt, now), durable=True, frees=True
+        )
+        return cast(ErasureReceipt, done)
 
     # Records
 

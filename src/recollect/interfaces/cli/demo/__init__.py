@@ -1,4 +1,4 @@
-"""`recollect demo`: memory at work in five scenes, offline, each in processes of its own, every claim checked."""
+"""`recollect demo`: memory at work in six scenes, offline, each in processes of its own, every claim checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def demo(
     keep: Annotated[Path | None, typer.Option("--keep", help="A new directory to leave what was made in.")] = None,
     caller: Caller,
 ) -> None:
-    """See it at work, offline and without a key: learn, recall by meaning, be killed and resume, change, improve.
+    """See it at work, offline and without a key: learn, recall by meaning, survive a kill, change, improve, erase.
 
     Takes some ten seconds, in a temporary directory that is removed again, unless --keep or --store says where it is to
     stay; your own store is not touched. Every ✓ was checked just then; exit code 3 when one of them does not hold.

@@ -10,7 +10,7 @@ from typing import Any
 
 from recollect import __version__
 from recollect.errors import RecollectError
-from recollect.interfaces.cli.demo import improving, killing, learning, meaning, superseding
+from recollect.interfaces.cli.demo import erasing, improving, killing, learning, meaning, superseding
 from recollect.interfaces.cli.demo.process import Place, tell
 from recollect.interfaces.cli.demo.stage import Stage
 
@@ -20,6 +20,7 @@ _ACTS: dict[str, Callable[..., dict[str, Any]]] = {
     "killing": killing.act,
     "superseding": superseding.act,
     "improving": improving.act,
+    "erasing": erasing.act,
 }
 _NEXT = {
     "recollect chat": "talk with it, with a model of yours or without",
@@ -30,7 +31,7 @@ _NEXT = {
 
 
 def play(stage: Stage, place: Place, *, monday: str) -> None:
-    """The five scenes, one after another, and what they took."""
+    """The six scenes, one after another, and what they took."""
     began = time.perf_counter()
     stage.console.print(
         f"[bold]Recollect {__version__}[/bold]: memory for agents, in one file, offline, without a key."
@@ -40,7 +41,8 @@ def play(stage: Stage, place: Place, *, monday: str) -> None:
     timings |= killing.show(stage, place)
     superseding.show(stage, place)
     improving.show(stage, place)
-    timings["the whole demo, in six processes"] = time.perf_counter() - began
+    erasing.show(stage, place)
+    timings["the whole demo, in eight processes"] = time.perf_counter() - began
     stage.closes(timings, _NEXT)
 
 

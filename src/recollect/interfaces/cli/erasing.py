@@ -1,0 +1,115 @@
+"""The commands that erase for good, prove it, and keep it so when an older copy is restored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from recollect.errors import BadInput, NotFound
+from recollect.interfaces.cli.opening import FAILED, Caller, command
+from recollect.interfaces.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from recollect.lifecycle import ErasureReceipt
+    from recollect.memory import AgentMemory
+
+_PARTS = ("tenant", "user", "agent", "session")
+
+
+def add_commands(app: typer.Typer, panel: str) -> None:
+    for name, function in (("erase", erase), ("verify-erasure", verify_erasure), ("restore", restore)):
+        app.command(name, rich_help_panel=panel)(command(function))
+
+
+def erase(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; there is no way back.")] = False,
+    caller: Caller,
+) -> None:
+    """Erase everything of a user, session, agent or tenant, in every tier, and print the receipt.
+
+    Who is named on the command line is erased; the environment names nobody. Exit code 3 when bytes may be left.
+    """
+    whom = _named(caller)
+    if not whom:
+        raise BadInput("name whom to erase: --user, --session, --agent or --tenant")
+    told = ", ".join(f"{part} {name}" for part, name in whom.items())
+    if not yes:
+        if caller.as_json or not sys.stdin.isatty():
+            raise BadInput(f"this erases everything of {told}, for good; say --yes")
+        click.confirm(f"Erase everything of {told}, for good?", abort=True)
+    receipt = caller.known(lambda m: m.erase(**whom))
+    print_json(receipt.as_json()) if caller.as_json else say(str(receipt))
+    if not receipt.complete:
+        raise typer.Exit(FAILED)
+
+
+def verify_erasure(
+    receipt: Annotated[str, typer.Argument(help="A file with a receipt as `erase --json` prints it, `-`, or its id.")],
+    *,
+    caller: Caller,
+) -> None:
+    """Check a receipt: recompute its chain, and look for what was erased in every byte once more."""
+
+    async def verified(memory: AgentMemory) -> Any:
+        return await memory.verify_erasure(await _receipt(memory, receipt))
+
+    found = caller.known(verified)
+    scan = found.scan
+    if caller.as_json:
+        print_json({"holds": found.holds, "faults": list(found.faults), "scan": asdict(scan)})
+    elif found.holds:
+        say(f"it holds: {scan.pieces:,} pieces looked for in {scan.bytes:,} bytes of {scan.files} files, none found")
+    else:
+        say("\n".join(f"it does not hold: {fault}" for fault in found.faults))
+    if not found.holds:
+        raise typer.Exit(FAILED)
+
+
+def restore(
+    backup: Annotated[Path, typer.Argument(help="A file that `recollect backup` wrote.")],
+    *,
+    to: Annotated[Path, typer.Option("--to", help="Where the store is to be: a new file.")],
+    receipts: Annotated[
+        Path | None, typer.Option("--receipts", help="The file of erasures that lay beside the store.")
+    ] = None,
+    caller: Caller,
+) -> None:
+    """Put a backup in its place, and erase from it what was erased since it was made."""
+    from recollect.memory import restore_store
+
+    done = asyncio.run(restore_store(backup, to, receipts))
+    if caller.as_json:
+        print_json({"path": str(done.path), "replayed": [one.as_json() for one in done.replayed], "known": done.known})
+    else:
+        say(f"restored to {done.path}; {len(done.replayed)} erasures were made again, of {done.known} that are known")
+
+
+def _named(caller: Caller) -> dict[str, str]:
+    """Whom the command line itself names: what the environment says for every command is no wish to erase."""
+    context = click.get_current_context()
+    given = click.core.ParameterSource.COMMANDLINE
+    return {part: getattr(caller, part) for part in _PARTS if context.get_parameter_source(part) is given}
+
+
+async def _receipt(memory: AgentMemory, given: str) -> ErasureReceipt:
+    from recollect.lifecycle import ErasureReceipt
+
+    path = Path(given)
+    if given != "-" and not await asyncio.to_thread(path.is_file):
+        for one in await memory.erasures():
+            if one.id == given:
+                return one
+        raise NotFound(f"there is no file {given}, and no erasure of that id in this store")
+    text = sys.stdin.read() if given == "-" else await asyncio.to_thread(path.read_text, "utf-8")
+    try:
+        return ErasureReceipt.from_json(json.loads(text))
+    except ValueError as error:
+        raise BadInput(f"{given} is no receipt: {error}; `recollect erase --json` prints one") from error

@@ -1,0 +1,81 @@
+"""Restoring a backup: a copy in its place, which forgets what was erased since before anybody is served from it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.clock import system_clock
+from recollect.errors import BadInput, NotFound, StoreCorrupt
+from recollect.lifecycle import ErasureReceipt, Erasures, beside
+from recollect.memory.export_file import check_new, checked_path
+from recollect.settings import Settings
+from recollect.stores.connect import connect
+from recollect.stores.erasing import Erasing
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Where the copy is, and the erasures that were made in it because it was older than they are."""
+
+    path: Path
+    replayed: tuple[ErasureReceipt, ...]
+    known: int
+    """How many erasures are known of in all."""
+
+
+async def restore_store(backup: str | Path, to: str | Path, receipts: str | Path | None = None) -> Restored:
+    """Copy a backup to a new file, and erase from it whatever the receipts say was erased since.
+
+    `receipts` is the file of erasures that lay beside the store the backup was made of; without it, one that lies
+    where the copy goes. The copy is there only once all that is done.
+    """
+    source, target = checked_path(backup), checked_path(to)
+    if not source.is_file():
+        raise NotFound(f"there is no backup at {source}")
+    await asyncio.to_thread(check_new, target)
+    kept = target.with_name(target.name + ".erasures.jsonl")
+    given = None if receipts is None else checked_path(receipts)
+    if given is not None and not given.is_file():
+        raise NotFound(f"there are no receipts at {given}")
+    partial = target.with_name(target.name + ".restoring")
+    beside_partial = partial.with_name(partial.name + ".erasures.jsonl")
+    try:
+        await asyncio.to_thread(shutil.copyfile, source, partial)
+        for one in (kept if kept.is_file() else None, given):
+            if one is not None:
+                await asyncio.to_thread(_merge, one, beside_partial)
+        before, replayed = await _caught_up(partial)
+        await asyncio.to_thread(partial.replace, target)
+        if beside_partial.is_file():
+            await asyncio.to_thread(beside_partial.replace, kept)
+    finally:
+        for left in (partial, beside_partial):
+            left.unlink(missing_ok=True)
+    return Restored(target, tuple(one for one in replayed if one.id not in before), len(replayed))
+
+
+def _merge(source: Path, target: Path) -> None:
+    known = beside.read(source)
+    if known is None:
+        raise StoreCorrupt(f"{source} was taken away")
+    done = {receipt.id: receipt for receipt in known.receipts}
+    beside.keep(target, known.salt, [beside.with_receipt(one, done.get(one.id)) for one in known.entered])
+
+
+async def _caught_up(path: Path) -> tuple[set[str], list[ErasureReceipt]]:
+    """The erasures that the copy knew of, and all there are now; `BadInput` when one could not be carried out."""
+    stores = await connect(path, Settings(), system_clock)
+    try:
+        [store] = [one for one in stores.every if isinstance(one, Erasing)]
+        before = {row.id for row in await store.ledger()}
+        erasures = Erasures(stores.every, system_clock)
+        await erasures.catch_up()
+        left = [one for one in await erasures.resume() if not one.complete]
+        if left:
+            raise BadInput(f"{len(left)} erasures could not be completed in the copy; nothing was restored")
+        return before, await erasures.receipts()
+    finally:
+        await stores.close()

@@ -1,0 +1,150 @@
+"""Canaries: a hundred of each tier, each with a text, a rare word and a vector, to be looked for after an erasure."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from recollect.runtime.codec import Author, encode
+from recollect.stores.ops import Append, Entry, Journal, Model, Put, Save, Write
+from recollect.stores.sqlite import SqliteStore
+from recollect.stores.vectors import packed
+from recollect.tiers.procedure import Procedure, item_of, version_id
+from recollect.values import MemoryItem, Scope, Tier, Turn
+
+EACH = 100
+DIM = 64
+MODEL = Model("hash", DIM, "hash")
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+LOGS: tuple[Tier, ...] = ("working", "conversation", "episodic")
+# Items of any tier may lie in a records store: a turn of a conversation that is indexed, say.
+RECORDS: tuple[Tier, ...] = ("semantic", "procedural", "lifecycle", "conversation")
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """What one row gives away."""
+
+    text: str
+    word: str
+    vector: bytes = b""
+
+    def left_in(self, data: bytes) -> bool:
+        # The index keeps of a word what differs from the one before it: mostly all but its first letters.
+        return self.text.encode() in data or self.word[4:].encode() in data or bool(self.vector and self.vector in data)
+
+
+def scope_of(user: str) -> Scope:
+    return Scope("acme", user, "helper", f"session-of-{user}")
+
+
+def words_for(user: str) -> Iterator[str]:
+    chance = random.Random(user)
+    while True:
+        # An ending that no stemmer takes off.
+        yield "".join(chance.choices(string.ascii_lowercase, k=14)) + "xq"
+
+
+async def fill(path: Path, *users: str) -> dict[str, dict[str, list[Canary]]]:
+    """Put the canaries of some users into every tier, by turns, so that their rows lie among each other's.
+
+    What to look for, by user and kind.
+    """
+    store = SqliteStore.open(path, readers=1)
+    told: dict[str, dict[str, list[Canary]]] = {user: defaultdict(list) for user in users}
+    words = {user: words_for(user) for user in users}
+    chances = {user: np.random.default_rng(list(user.encode())) for user in users}
+    for n in range(EACH):
+        for user in users:
+            writes: list[Write] = []
+            mine, word = told[user], words[user]
+            for tier in LOGS:
+                mine[f"{tier} entries"].append(_entry(tier, user, n, next(word), writes))
+            for tier in RECORDS:
+                mine[f"{tier} items"].append(_item(tier, user, n, next(word), chances[user], writes))
+            await store.write(*writes)
+            mine["tasks"].append(await _task(store, user, n, next(word)))
+    await store.close()
+    return told
+
+
+def left(path: Path, told: dict[str, list[Canary]]) -> int:
+    """How many canaries any byte of any file of the store still gives away."""
+    data = b"\0".join(file.read_bytes() for file in sorted(path.parent.glob(path.name + "*")))
+    return sum(canary.left_in(data) for some in told.values() for canary in some)
+
+
+def _text(tier: str, n: int, word: str) -> str:
+    return f"The {word} of {tier} number {n} sings at dawn, and nobody else knows."
+
+
+def _entry(tier: Tier, user: str, n: int, word: str, writes: list[Write]) -> Canary:
+    text = _text(tier, n, word)
+    entry = Entry(id=f"{user}-{tier}-{word}", kind="user", content=text, at=AT, metadata={f"m_{word}": word})
+    writes.append(Append(space=scope_of(user).space(tier), entry=entry))
+    return Canary(text, word)
+
+
+def _item(tier: Tier, user: str, n: int, word: str, chance: np.random.Generator, writes: list[Write]) -> Canary:
+    text, scope = _text(tier, n, word), scope_of(user)
+    row = chance.normal(size=(1, DIM)).astype(np.float32)
+    row /= np.linalg.norm(row)
+    if tier == "procedural":
+        key = f"do_{word}"
+        procedure = Procedure(
+            id=version_id(scope.space(tier), key, 1),
+            key=key,
+            version=1,
+            body=text,
+            description=word,
+            tags=(),
+            source="user",
+            trust=1.0,
+            created_at=AT,
+        )
+        item = item_of(procedure, scope)
+    else:
+        item = MemoryItem(
+            id=f"{user}-{tier}-{word}",
+            content=text,
+            scope=replace(scope, session=None) if tier == "conversation" else scope,
+            created_at=AT,
+            tier=tier,
+            metadata={f"m_{word}": word},
+            key=f"k.{n // 2}" if tier == "semantic" else None,
+            superseded_by=f"later-{n}" if n % 2 else None,
+            turn=Turn(scope.session or "", n, "user") if tier == "conversation" else None,
+            derived_from=(f"entry-{word}",) if tier == "conversation" else (),
+        )
+    terms = (word, tier, "sings", "dawn", f"n{n}")
+    writes.append(Put(item=item, vectors=row, terms=terms, model=MODEL))
+    return Canary(text, word, packed(row).tobytes())
+
+
+async def _task(store: SqliteStore, user: str, n: int, word: str) -> Canary:
+    scope, text = scope_of(user), _text("task", n, word)
+    state = encode({"told": text, "completed": [], "results": {}}, by=Author.of(scope), largest=1 << 20)
+    space, task = scope.space("checkpoints"), f"{user}-{word}"
+    await store.write(Save(space=space, task=task, state=state))
+    if n % 10 == 0:  # some are in somebody's hands
+        lease = await store.claim(space, task, "worker", timedelta(hours=1))
+        note = Journal(
+            space=space,
+            task=task,
+            step="step_0",
+            status="completed",
+            fence=lease.fence,
+            attempts=1,
+            idempotency_key=word,
+            result=json.dumps(text),
+        )
+        await store.write(note)
+    return Canary(text, word)

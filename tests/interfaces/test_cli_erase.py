@@ -1,0 +1,47 @@
+"""`recollect erase`, `verify-erasure` and `restore`, from a shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller
+
+SECRET = "The code of the locker is heliotrope, and nobody else knows it."
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    return caller(capsys, monkeypatch)
+
+
+def test_a_user_is_erased_verified_and_not_brought_back_by_a_backup(call: Call, tmp_path: Path):
+    assert call(tmp_path, "remember", SECRET, "--user", "ada").code == OK
+    assert call(tmp_path, "remember", "Bob likes tea.", "--user", "bob").code == OK
+    assert call(tmp_path, "backup", "old.db").code == OK
+    done = call(tmp_path, "erase", "--user", "ada", "--yes", "--json")
+    assert (done.code, done.json["status"], done.json["erased"]) == (OK, "complete", {"semantic": 1})
+    assert "ada" not in json.dumps(done.json).lower()
+    (tmp_path / "receipt.json").write_text(done.out, "utf-8")
+    assert "it holds" in call(tmp_path, "verify-erasure", "receipt.json").out
+    assert call(tmp_path, "verify-erasure", done.json["id"]).code == OK
+    files = [file for file in tmp_path.iterdir() if file.name.startswith("recollect.db")]
+    assert not any(b"heliotrope" in file.read_bytes() for file in files)
+    given = ("restore", "old.db", "--to", "new.db", "--receipts", "recollect.db.erasures.jsonl")
+    assert "1 erasures were made again" in call(tmp_path, *given).out
+    assert b"heliotrope" not in (tmp_path / "new.db").read_bytes()
+    assert "Bob likes tea." in call(tmp_path, "recall", "tea", "--user", "bob", "--store", "new.db").out
+    (tmp_path / "receipt.json").write_text(done.out.replace('"semantic": 1', '"semantic": 2'), "utf-8")
+    changed = call(tmp_path, "verify-erasure", "receipt.json")
+    assert (changed.code, "was changed" in changed.out) == (FAILED, True)
+
+
+def test_nobody_is_erased_without_being_named_and_asked_about(call: Call, tmp_path: Path):
+    assert call(tmp_path, "remember", SECRET, "--user", "ada").code == OK
+    assert call(tmp_path, "erase", "--yes", RECOLLECT_USER="ada").code == USAGE
+    unsure = call(tmp_path, "erase", "--user", "ada")
+    assert (unsure.code, "--yes" in unsure.err) == (USAGE, True)
+    assert "heliotrope" in call(tmp_path, "recall", "the code of the locker", "--user", "ada").out
+    assert call(tmp_path, "verify-erasure", "nothing.json").code == NOT_FOUND
