@@ -10,6 +10,7 @@ from typing import Any
 from recollect.errors import BadInput
 from recollect.inference.summarise import extract
 from recollect.memory.tool_calls import ToolCall, tool_calls_of
+from recollect.recall.across import together
 from recollect.runtime.in_order import write_in_order
 from recollect.stores.base import Log
 from recollect.stores.ops import Append
@@ -97,13 +98,14 @@ async def record(
     happened = await _episodes(turn, episodic)
     await write_in_order((logs[0], said), (logs[1], happened))
     await conversation.settle(*said)
+    messages, episodes = await together(
+        logs[0].entries(said[0].space, *(one.entry.id for one in said)),
+        logs[1].entries(happened[0].space, *(one.entry.id for one in happened)),
+    )
     return TurnRecord(
         turn.id,
-        tuple(message_of(entry) for entry in await logs[0].entries(said[0].space, *(one.entry.id for one in said))),
-        tuple(
-            episode_of(happened[0].space, entry)
-            for entry in await logs[1].entries(happened[0].space, *(one.entry.id for one in happened))
-        ),
+        tuple(message_of(entry) for entry in messages),
+        tuple(episode_of(happened[0].space, entry) for entry in episodes),
     )
 
 

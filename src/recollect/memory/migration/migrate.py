@@ -23,10 +23,11 @@ WITH: Mapping[Tier, tuple[Tier, ...]] = {
     "conversation": ("conversation",),
     "episodic": ("episodic", "working"),
     "procedural": ("procedural",),
-    "semantic": ("semantic", "quarantine", "lifecycle"),
+    "semantic": ("semantic", "quarantine", "conversation", "lifecycle"),
     "checkpoints": ("checkpoints",),
 }
-"""What is kept in the store of each tier: notes of the lifecycle beside the facts, the task at hand beside episodes.
+"""What is kept in the store of each tier: beside the facts what conversations are found by and the lifecycle's notes,
+beside episodes the task at hand.
 
 In this order they are moved: what was said comes before what was made of it.
 """
