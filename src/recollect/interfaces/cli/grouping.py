@@ -13,7 +13,7 @@ ORDER = (
     *("demo", "chat"),
     *("remember", "recall", "list", "history", "forget", "quarantine", "consolidate"),
     *("procedures", "tasks"),
-    *("stats", "lifecycle", "export", "import", "backup", "migrate", "reembed"),
+    *("stats", "lifecycle", "export", "import", "backup", "restore", "migrate", "reembed", "erase", "verify-erasure"),
     *("setup", "config", "eval", "version"),
 )
 
