@@ -168,7 +168,7 @@ class TestCompletion:
             cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **PLAIN},
         )  # fmt: skip
         commands, tasks, options = (set(line.split()) for line in done.stdout.strip().splitlines())
-        assert commands == {"remember", "recall", "reembed"}
+        assert commands == {"remember", "recall", "reembed", "restore"}
         assert tasks == {"list", "show", "retry", "cancel"}
         assert options == {"--min-relevance"}
 
