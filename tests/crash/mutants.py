@@ -10,6 +10,7 @@ from typing import Any
 
 import apsw
 
+from recollect.runtime.in_order import Share
 from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Lease, Task
 from recollect.stores.ops import Save, TaskWrite, Write
@@ -174,15 +175,21 @@ def no_intent() -> None:
 
 def split() -> None:
     """What belongs into one transaction is written in several."""
-    from recollect.runtime.running import Running
+    from recollect.runtime import running
 
-    write = Running.write
+    write = running.Running.write
 
-    async def one_by_one(self: Running, *writes: Write) -> None:
+    async def one_by_one(self: running.Running, *writes: Write) -> None:
         for one in writes:
             await write(self, one)
 
-    setattr(Running, "write", one_by_one)  # noqa: B010
+    async def each_alone(*shares: Share) -> None:
+        for store, writes in shares:
+            for one in writes:
+                await store.write(one)
+
+    setattr(running.Running, "write", one_by_one)  # noqa: B010
+    setattr(running, "write_in_order", each_alone)  # noqa: B010
 
 
 def unchecked() -> None:

@@ -328,7 +328,9 @@ class TestWithoutATier:
         take_away(tmp_path / "episodes.db")
         context = await two_files.recall("invoice export")
         assert contents(context, "semantic")
-        assert "episodic memory could not be read" in context.warnings[0]
+        # Who has it open may still read it; who has not says so.
+        told = [one for one in context.warnings if "episodic memory could not be read" in one]
+        assert contents(context, "episodic") or told
 
     async def test_bad_input_is_still_an_error(self, two_files: AgentMemory, tmp_path: Path):
         damage(tmp_path / "episodes.db")

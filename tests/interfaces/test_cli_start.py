@@ -21,8 +21,8 @@ from recollect.interfaces.cli.app import app
 from tests.interfaces.running import INTERRUPTED, OK, PLAIN, RECOLLECT, USAGE, Call, caller, run
 
 FRONT_DOOR = (
-    "demo", "remember", "recall", "forget", "erase", "procedures", "tasks", "export", "import", "backup", "stats", "reembed",
-    "lifecycle", "chat", "eval", "config",
+    "demo", "remember", "recall", "forget", "erase", "procedures", "tasks", "export", "import", "backup", "stats",
+    "reembed", "lifecycle", "chat", "eval", "config",
 )  # fmt: skip
 EVERYWHERE = ("--store", "--user", "--agent", "--session", "--tenant", "--json")
 # They concern no store and nobody's memory.

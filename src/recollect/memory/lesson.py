@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +17,7 @@ from recollect.tiers.facts import Fact
 from recollect.tiers.indexing import index_terms
 from recollect.tiers.quarantine import in_quarantine
 from recollect.tiers.semantic import embedded
-from recollect.values import MemoryItem
+from recollect.values import MemoryItem, Scope, content_id
 
 # A lesson is read in a prompt, beside others.
 _TASK = 300
@@ -67,6 +68,24 @@ def trust(tried: Iterable[Tried]) -> float:
     if any(one.trouble for one in tried):
         worth.append(Fact(content="", source="tool").trusted)
     return min(worth)
+
+
+def learned(
+    text: str, scope: Scope, about: Mapping[str, Any], *, at: datetime, trust: float, sources: Iterable[str]
+) -> MemoryItem:
+    """The lesson as an item, in quarantine where it gives orders."""
+    item = MemoryItem(
+        id=content_id(scope.space("semantic"), text),
+        content=text,
+        scope=scope,
+        created_at=at,
+        metadata=about,
+        importance=importance(text, about["success"]),
+        source="agent",
+        trust=trust,
+        derived_from=tuple(dict.fromkeys(sources)),
+    )
+    return gated(item)
 
 
 def gated(item: MemoryItem) -> MemoryItem:

@@ -28,7 +28,7 @@ from recollect.tiers.procedure import Procedure
 from recollect.tiers.procedure_input import checked_key, checked_success
 from recollect.tiers.trust import TRUST, checked_trust
 from recollect.tiers.working import WorkingMemory
-from recollect.values import MemoryItem, Scope, content_id
+from recollect.values import MemoryItem, Scope
 
 _TRIES = 16
 _SHORT = 400
@@ -371,19 +371,11 @@ class TaskLife:
         stores, scope = self._parts.stores, self._tiers.scope
         records, tried = stores.records("semantic"), list(running.tried)
         text = lesson.told(running.task, success, outcome, tried, steps=running.steps)
-        item = MemoryItem(
-            id=content_id(scope.space("semantic"), text),
-            content=text,
-            scope=scope,
-            created_at=self._parts.clock(),
-            metadata=lesson.metadata(running.task, running.id, success, running.steps),
-            importance=lesson.importance(text, success),
-            source="agent",
-            # In the same batch as the outcome: a lesson must never be believed more than what it quotes.
-            trust=episode_of(append.space, append.entry).metadata[TRUST],
-            derived_from=tuple(dict.fromkeys((*running.episodes, append.entry.id))),
-        )
-        item = lesson.gated(item)
+        # In the same batch as the outcome: a lesson must never be believed more than what it quotes.
+        trust = episode_of(append.space, append.entry).metadata[TRUST]
+        about = lesson.metadata(running.task, running.id, success, running.steps)
+        sources = (*running.episodes, append.entry.id)
+        item = lesson.learned(text, scope, about, at=self._parts.clock(), trust=trust, sources=sources)
 
         async def learned(model: Model) -> None:
             put = await lesson.drafted(records, self._parts.embedding, model, item)

@@ -80,7 +80,7 @@ async def test_what_is_no_url_is_refused(url: str):
 
 async def test_tiers_that_chroma_cannot_keep_are_refused_at_open(tmp_path: Path):
     url = f"chroma:{tmp_path / 'chroma'}"
-    with pytest.raises(Unsupported, match="Log"):
+    with pytest.raises(Unsupported, match="cannot keep conversation"):
         await connect(url, Settings(), ManualClock())
     stores = await connect({"default": "memory://", "semantic": url}, Settings(), ManualClock())
     with pytest.raises(Unsupported, match="Append"):
