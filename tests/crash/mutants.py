@@ -10,7 +10,6 @@ from typing import Any
 
 import apsw
 
-from recollect.runtime.in_order import Share
 from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Lease, Task
 from recollect.stores.ops import Save, TaskWrite, Write
@@ -183,7 +182,7 @@ def split() -> None:
         for one in writes:
             await write(self, one)
 
-    async def each_alone(*shares: Share) -> None:
+    async def each_alone(*shares: tuple[Any, Any]) -> None:
         for store, writes in shares:
             for one in writes:
                 await store.write(one)
