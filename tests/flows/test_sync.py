@@ -168,9 +168,11 @@ def test_closing_from_many_threads_at_once_is_fine(tmp_path: Path):
 
 
 def test_what_fails_to_open_leaves_no_thread(tmp_path: Path):
+    before = set(threading.enumerate())
     with pytest.raises(StoreUnavailable):
         sync.AgentMemory.open(tmp_path / "no" / "agent.db", embedder=HashEmbedder())
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("recollect-")] == []
+    left = set(threading.enumerate()) - before
+    assert [thread.name for thread in left if thread.name.startswith("recollect-")] == []
 
 
 def test_a_callback_that_would_wait_for_itself_is_refused(memory: sync.AgentMemory):

@@ -108,6 +108,7 @@ def test_an_answer_comes_piece_by_piece_and_a_broken_one_is_kept_as_far_as_it_ca
         terminal.sendline("/session")
         terminal.expect_exact("assistant: One two three …")
         terminal.expect_exact("assistant: Better.")
+        terminal.expect_exact(PROMPT)
         assert leave(terminal) == OK
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import redis
@@ -32,12 +34,12 @@ def binary() -> str:
 
 
 def free_port() -> int:
-    """A port that is free now, and whose bus port (10 000 above) exists."""
+    """A port that is free now, and the bus port 10 000 above it: both below those that connections are given."""
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port < 50_000:
+        port = random.randrange(15_000, 22_000)
+        with socket.socket() as probe, socket.socket() as bus, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
             return port
 
 

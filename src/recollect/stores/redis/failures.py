@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from redis import exceptions
 from recollect.errors import BadSettings, RecollectError, StoreCorrupt, StoreFull, StoreUnavailable
 
 E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
 
 FAILURES = (exceptions.RedisError, exceptions.RedisClusterException)
 """Everything that the client raises; of a cluster it has another family."""
@@ -25,6 +27,24 @@ _PASSING = (
 _REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 # A line that is cut while it is being encrypted; anything else about TLS stays as it is.
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+
+
+async def answered(work: Callable[[], Awaitable[T]]) -> T:
+    """What the work answers. In the client, a line that another call has closed meanwhile is a missing attribute."""
+    try:
+        return await work()
+    except AttributeError as error:
+        if error.obj is not None or not _is_of_client(error):
+            raise
+        raise exceptions.ConnectionError("the line was closed under way") from error
+
+
+def _is_of_client(error: BaseException) -> bool:
+    """Whether it was raised in the client's own code."""
+    raised = error.__traceback__
+    while raised is not None and raised.tb_next is not None:
+        raised = raised.tb_next
+    return raised is not None and str(raised.tb_frame.f_globals.get("__name__", "")).startswith("redis.")
 
 
 def passes(error: Exception) -> bool:

@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 
 from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreUnavailable
 from recollect.stores.calls import calls_off
-from recollect.stores.redis.failures import FAILURES, passes, said, shown
+from recollect.stores.redis.failures import FAILURES, answered, passes, said, shown
 from recollect.stores.redis.promise import check_promise, check_version
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ class Server:
         while True:
             try:
                 async with asyncio.timeout(self._patience.altogether):
-                    answer = await work()
+                    answer = await answered(work)
                 if calls_off() > before:  # the client's pool swallows one now and then, and answers
                     raise asyncio.CancelledError
                 return answer
