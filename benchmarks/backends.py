@@ -22,7 +22,7 @@ from typing import Any
 # The servers are those of the tests, which start them on free ports of this machine.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bare import Bare, BareChroma, BarePostgres, BareRedis, BareSqlite
+from bare import BareChroma, BarePostgres, BareRedis, BareSqlite
 from report import ms, progress, save, show, summary
 from rich.progress import Progress
 from synthetic import Collection, KnownVectors, collection
@@ -66,7 +66,7 @@ class Backend:
 
     name: str
     store: str | dict[str, str]
-    bare: Bare
+    bare: BareSqlite | BarePostgres | BareRedis | BareChroma
     calls: tuple[str, ...]
     tiers: tuple[str, ...] | None = None
     """Those that this engine keeps; None for all."""
@@ -266,7 +266,7 @@ def print_tables(figures: Figures) -> None:
         f"{figures['items']:,} items of {figures['users']:,} users, in ms; calls a second with {_AT_ONCE} under way",
         columns,
         rows,
-        note="the aim is for servers: an embedded engine has no way to share the cost of",
+        note="the aim is for servers: with an embedded engine there is no way there that both would pay for",
     )
 
 

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -27,22 +27,6 @@ from recollect.words import analyse
 _NEAREST = 25
 _TAIL = 24
 _VERSIONS = 5
-
-
-class Bare(Protocol):
-    """One engine by hand; those that keep no items or no logs are not asked for them."""
-
-    async def fill(self, user: int, texts: Sequence[str], rows: Rows) -> None: ...
-
-    async def remember(self, user: int, text: str, row: Rows) -> None: ...
-
-    async def recall(self, user: int, question: str, row: Rows) -> None: ...
-
-    async def record_turn(self, user: int, said: str, answered: str) -> None: ...
-
-    async def checkpoint(self, task: str, version: int, state: dict[str, Any]) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class BareSqlite:
@@ -246,11 +230,6 @@ class BareRedis:
     def __init__(self, url: str) -> None:
         self._client = redis.asyncio.Redis.from_url(url)
 
-    async def fill(self, user: int, texts: Sequence[str], rows: Rows) -> None:
-        raise NotImplementedError("Redis keeps logs and states here, no items")
-
-    remember = fill
-
     async def recall(self, user: int, question: str, row: Rows) -> None:
         async with self._client.pipeline() as together:
             for log in ("said", "happened"):
@@ -302,12 +281,6 @@ class BareChroma:
         await collection.query(
             query_embeddings=[row], n_results=_NEAREST, include=["documents", "metadatas", "distances"]
         )
-
-    async def record_turn(self, user: int, said: str, answered: str) -> None:
-        raise NotImplementedError("Chroma keeps items here, no logs")
-
-    async def checkpoint(self, task: str, version: int, state: dict[str, Any]) -> None:
-        raise NotImplementedError("Chroma keeps items here, no states")
 
     async def close(self) -> None:
         return

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.servers.postgres import Server
+    from tests.servers.redis import RedisServer
 
 # Shared machines pause for longer than hypothesis expects; a slow example is not a wrong one.
 settings.register_profile(
@@ -31,3 +32,13 @@ def postgres() -> Iterator[Server]:
     server = Server()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all tests of a process; each begins by emptying it."""
+    from tests.servers.redis import RedisServer
+
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.stop()

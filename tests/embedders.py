@@ -51,6 +51,17 @@ class HashEmbedder:
         return np.stack([hashed(text, self.dim, self.name) for text in texts])
 
 
+class MoodyEmbedder(HashEmbedder):
+    """Is down when it is told to be."""
+
+    down = False
+
+    def embed_batch(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self.down:
+            raise ConnectionError("no model today")
+        return super().embed_batch(texts)
+
+
 class AsyncEmbedder(HashEmbedder):
     """The same, as an object whose methods are coroutines."""
 

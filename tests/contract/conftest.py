@@ -16,27 +16,12 @@ from recollect.stores.redis import RedisStore
 from recollect.stores.sqlite import SqliteStore
 from recollect.testing import ManualClock
 from tests.servers.chroma import ChromaServer
-from tests.servers.postgres import Server
+from tests.servers.postgres import EMPTY, Server
 from tests.servers.redis import RedisCluster, RedisServer
 
 _databases = itertools.count()
 
 AnyStore = InMemoryStore | SqliteStore | PostgresStore | RedisStore | ChromaStore
-
-# Faster than a database a test: most partitions stay empty, and to delete nothing from them costs next to nothing.
-_EMPTY = """
-    set recollect.everyone = 'on';
-    delete from recollect.meta where name <> 'schema';
-    delete from recollect.spaces;
-    delete from recollect.records;
-    delete from recollect.paths;
-    delete from recollect.vectors;
-    delete from recollect.postings;
-    delete from recollect.entries;
-    delete from recollect.tasks;
-    delete from recollect.checkpoints;
-    delete from recollect.steps;
-"""
 
 
 @pytest.fixture
@@ -48,14 +33,6 @@ def clock() -> ManualClock:
 def postgres_url(postgres: Server) -> str:
     """A database that the contract's tests take turns with."""
     return postgres.create("contract")
-
-
-@pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One for all tests of a process; each begins by emptying it."""
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -138,5 +115,5 @@ def _new_database(server: ChromaServer) -> str:
 async def _empty_postgres(url: str, clock: ManualClock) -> PostgresStore:
     opened = await PostgresStore.open(url, connections=4, clock=clock)
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        await connection.execute(_EMPTY)
+        await connection.execute(EMPTY)
     return opened

@@ -11,7 +11,7 @@ import pytest
 from recollect import AgentMemory, BadInput, EmbedderFailed, NotFound, StoreUnavailable
 from recollect.stores.where import Where
 from recollect.values import MemoryItem
-from tests.embedders import HashEmbedder
+from tests.embedders import HashEmbedder, MoodyEmbedder
 from tests.flows.conftest import Opener
 
 TASK = "Export the invoices of 2025"
@@ -269,15 +269,7 @@ async def test_steps_that_are_recorded_at_once_are_each_counted(memory: AgentMem
 async def test_an_end_that_fails_can_be_said_again(opener: Opener):
     """The embedder is away when the lesson is due: nothing of the end is written, and the task goes on."""
 
-    class Moody(HashEmbedder):
-        down = False
-
-        def embed_batch(self, texts: Any) -> Any:
-            if self.down:
-                raise ConnectionError("no model today")
-            return super().embed_batch(texts)
-
-    embedder = Moody()
+    embedder = MoodyEmbedder()
     memory = await opener(user="ada", embedder=embedder)
     await memory.procedural.save("look", "Open your eyes.")
     await memory.start_task(TASK)

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.clock import to_micros
 from recollect.stores.ops import Model
 from recollect.stores.where import Where
 from recollect.values import MemoryItem
@@ -29,6 +30,22 @@ class Brief(NamedTuple):
     source: str
     length: int
     passages: int
+
+
+def brief_of(item: MemoryItem, *, length: int, passages: int) -> Brief:
+    turn = item.turn
+    return Brief(
+        id=item.id,
+        session=turn.session if turn else None,
+        position=turn.position if turn else None,
+        speaker=turn.speaker if turn else None,
+        created_at=to_micros(item.created_at),
+        importance=item.importance,
+        trust=item.trust,
+        source=item.source,
+        length=length,
+        passages=passages,
+    )
 
 
 class Found(NamedTuple):

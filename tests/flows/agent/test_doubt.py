@@ -11,7 +11,7 @@ from recollect import AgentMemory, AgentWithMemory
 from recollect.agent import tool
 from recollect.errors import BadInput
 from recollect.values import Context, Hit
-from tests.embedders import HashEmbedder
+from tests.embedders import MoodyEmbedder
 from tests.flows.agent.scripted import Scripted, call, says, wants
 from tests.flows.conftest import Opener
 
@@ -182,20 +182,9 @@ async def test_a_lesson_is_written_once_and_is_not_believed_in_between(memory: A
     assert [one.metadata.get("trust") for one in await memory.conversation.get_last_n(5)] == [None, 0.3]
 
 
-class Moody(HashEmbedder):
-    """Is down when it is told to be."""
-
-    down = False
-
-    def embed_batch(self, texts: Any) -> Any:
-        if self.down:
-            raise ConnectionError("no model today")
-        return super().embed_batch(texts)
-
-
 async def test_what_could_not_be_learned_is_learned_when_the_run_is_asked_for_again(opener: Opener):
     # Mutant: the failure is final. Mutant: the answer is nowhere until then. Mutant: it is said twice.
-    embedder = Moody()
+    embedder = MoodyEmbedder()
     memory = await opener(user="ada", embedder=embedder)
 
     @tool(source="web")

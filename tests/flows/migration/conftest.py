@@ -37,13 +37,6 @@ def source(filled: tuple[Path, ManualClock], tmp_path: Path) -> Path:
     return Path(shutil.copy(filled[0], tmp_path / "agent.db"))
 
 
-@pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> str:
     with redis_server.client() as client:

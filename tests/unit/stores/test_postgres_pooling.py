@@ -19,21 +19,9 @@ from recollect.testing.gathering import GatheringContract
 from recollect.testing.samples import MODEL, START, put, save
 from recollect.values import Scope
 from tests.servers.pooler import Pooler
-from tests.servers.postgres import Server
+from tests.servers.postgres import EMPTY, Server
 
 CLIENTS, ROUNDS = 8, 6
-_EMPTY = """
-    set local recollect.everyone = 'on';
-    delete from recollect.meta where name <> 'schema';
-    delete from recollect.spaces;
-    delete from recollect.records;
-    delete from recollect.vectors;
-    delete from recollect.postings;
-    delete from recollect.entries;
-    delete from recollect.tasks;
-    delete from recollect.checkpoints;
-    delete from recollect.steps;
-"""
 _LEFT = """
     select coalesce(current_setting('recollect.tenant', true), ''),
         coalesce(current_setting('recollect.everyone', true), ''),
@@ -60,7 +48,7 @@ def clock() -> ManualClock:
 async def store(pooled_url: str, clock: ManualClock) -> AsyncIterator[PostgresStore]:
     opened = await PostgresStore.open(pooled_url, connections=CLIENTS, clock=clock)
     async with await psycopg.AsyncConnection.connect(pooled_url) as connection:
-        await connection.execute(_EMPTY)
+        await connection.execute(EMPTY)
     yield opened
     await opened.close()
 

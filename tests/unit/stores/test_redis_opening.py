@@ -24,13 +24,6 @@ from tests.servers.redis import RedisServer, free_port
 HASTY = Patience(answer=0.5, altogether=0.5)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    started = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield started
-    started.kill()
-
-
 @pytest.fixture
 def configured(server: RedisServer) -> Iterator[RedisServer]:
     """A server that the test may set as it likes."""

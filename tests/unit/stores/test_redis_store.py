@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,13 +18,6 @@ from recollect.stores.tails import Reach
 from recollect.testing import ManualClock
 from recollect.testing.samples import BOB, LOG, MINUTE, SECOND, START, TASKS, append, ids, save
 from tests.servers.redis import RedisServer
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    started = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield started
-    started.kill()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,6 @@ from tests.servers.tls import Certificate, TlsFront
 HASTY = Patience(answer=0.3, altogether=0.5)
 # What a certificate says is told at once: nobody waits as long as this.
 PATIENT = Patience(answer=60, altogether=60)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    started = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield started
-    started.kill()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from recollect.errors import BadInput
 from recollect.interfaces.cli.grouping import Group
 from recollect.interfaces.cli.opening import Caller, command
 from recollect.interfaces.cli.output import console, print_json, progress_bar
+
+Report = Callable[[str, int, int], None]
 
 eval_app = typer.Typer(cls=Group, no_args_is_help=True, help="Measure retrieval on public data.")
 
@@ -46,6 +49,12 @@ def eval_locomo(path: Annotated[Path, typer.Argument(help="locomo10.json")], *, 
                     raise BadInput(f"{caller.store} holds an evaluation already; name a new file or another database")
                 return await locomo.evaluate(memory, conversations, report)
 
+    result = _with_a_bar(measured, caller)
+    print_json(result) if caller.as_json else _show(result)
+
+
+def _with_a_bar(measured: Callable[[Report], Coroutine[Any, Any, dict[str, Any]]], caller: Caller) -> dict[str, Any]:
+    """What is measured, with a bar for each of its stages."""
     with progress_bar(caller.as_json) as bar:
         tasks: dict[str, Any] = {}
 
@@ -54,8 +63,7 @@ def eval_locomo(path: Annotated[Path, typer.Argument(help="locomo10.json")], *, 
                 tasks[stage] = bar.add_task(stage, total=total)
             bar.update(tasks[stage], completed=done)
 
-        result = asyncio.run(measured(report))
-    print_json(result) if caller.as_json else _show(result)
+        return asyncio.run(measured(report))
 
 
 @eval_app.command("redteam")
@@ -81,15 +89,7 @@ def eval_redteam(*, caller: Caller) -> None:
             embedding.close()
             await embedding.release()
 
-    with progress_bar(caller.as_json) as bar:
-        tasks: dict[str, Any] = {}
-
-        def report(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done)
-
-        result = asyncio.run(measured(report))
+    result = _with_a_bar(measured, caller)
     print_json(result) if caller.as_json else _show_redteam(result)
 
 

@@ -12,7 +12,7 @@ from recollect.stores.chroma.batch import Change, Models, Rows
 from recollect.stores.chroma.cells import Kept, handle
 from recollect.stores.chroma.matrix import Matrix
 from recollect.stores.chroma.words import Words
-from recollect.stores.evidence import Brief
+from recollect.stores.evidence import Brief, brief_of
 from recollect.values import MemoryItem
 
 # What Python needs for an item besides its text, its words and their places; measured, and rounded up.
@@ -118,20 +118,8 @@ class Shelf:
 
     def brief(self, id: str, generation: int) -> Brief:
         kept = self.kept[id]
-        item, turn = kept.item, kept.item.turn
         ref = kept.refs.get(generation)
-        return Brief(
-            id=item.id,
-            session=turn.session if turn else None,
-            position=turn.position if turn else None,
-            speaker=turn.speaker if turn else None,
-            created_at=to_micros(item.created_at),
-            importance=item.importance,
-            trust=item.trust,
-            source=item.source,
-            length=len(kept.terms),
-            passages=1 if ref is None else ref.passages,
-        )
+        return brief_of(kept.item, length=len(kept.terms), passages=1 if ref is None else ref.passages)
 
     def _forget(self, of: str) -> None:
         id = self._ids.pop(of, None)

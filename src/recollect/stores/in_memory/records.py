@@ -15,7 +15,7 @@ from recollect.errors import BadVector, Conflict
 from recollect.stores.admission import mismatch
 from recollect.stores.base import SpaceCount, Vector
 from recollect.stores.bm25 import Corpus, contribution, rarity
-from recollect.stores.evidence import Ask, Brief, Evidence, Found, Matches, in_order, laid_out
+from recollect.stores.evidence import Ask, Brief, Evidence, Found, Matches, brief_of, in_order, laid_out
 from recollect.stores.in_memory.undo import Undo
 from recollect.stores.ops import Delete, Embed, Model, Put, RecordWrite, Touch
 from recollect.stores.vectors import packed
@@ -303,19 +303,8 @@ def _age(item: MemoryItem) -> tuple[int, str]:
 
 
 def _brief(kept: Kept) -> Brief:
-    item, turn = kept.item, kept.item.turn
-    return Brief(
-        id=item.id,
-        session=turn.session if turn else None,
-        position=turn.position if turn else None,
-        speaker=turn.speaker if turn else None,
-        created_at=to_micros(item.created_at),
-        importance=item.importance,
-        trust=item.trust,
-        source=item.source,
-        length=len(kept.terms),
-        passages=1 if kept.vectors is None else len(kept.vectors),
-    )
+    passages = 1 if kept.vectors is None else len(kept.vectors)
+    return brief_of(kept.item, length=len(kept.terms), passages=passages)
 
 
 def _part(corpus: Corpus, kept: Kept, term: str, weight: float) -> float:
