@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from recollect.guard.instructions import VOUCHED
-from recollect.stores.evidence import Brief
+from recollect.stores.evidence import Brief, brief_of
 from recollect.stores.question import Question
 from recollect.stores.where import Condition
 from recollect.values import Hit
@@ -67,10 +67,5 @@ def shared_out(hits: Sequence[Hit], others: Sequence[Hit], n: int) -> list[Hit]:
     """The hits of a source that crowds, within its share, together with those it had kept out of sight."""
     known = {hit.item.id for hit in hits}
     every = sorted([*hits, *(one for one in others if one.item.id not in known)], key=lambda hit: -hit.score)
-    briefs = [_brief(hit) for hit in every]
+    briefs = [brief_of(hit.item, length=len(hit.item.content), passages=1) for hit in every]
     return [every[at] for at in bounded(range(len(every)), briefs, n)]
-
-
-def _brief(hit: Hit) -> Brief:
-    item = hit.item
-    return Brief(item.id, None, None, None, 0, item.importance, item.trust, item.source, len(item.content), 1)
