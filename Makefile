@@ -4,10 +4,11 @@
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
-# One worker per core; `make test WORKERS=0` runs in one process, which reads better in a debugger.
-WORKERS ?= auto
+# One worker per core and one more, for the tests of crashes mostly wait. `make test WORKERS=0` runs in one process,
+# which reads better in a debugger.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n $(WORKERS) --dist loadgroup
+PARALLEL := -n $(WORKERS)
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet --upgrade \
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
     from tests.servers.postgres import Server
     from tests.servers.redis import RedisServer
 
@@ -22,6 +25,19 @@ settings.register_profile(
     "soak", settings.get_profile("recollect"), max_examples=2000, derandomize=False, print_blob=True
 )
 settings.load_profile("ci" if os.environ.get("CI") else "recollect")
+
+
+# A shell that starts us in the background has Ctrl-C ignored, and our children would inherit that: some are to be
+# interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadScopeScheduling:
+    from tests.sharing import Sharing
+
+    return Sharing(config)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import shutil
@@ -29,15 +28,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("promises")
         for line in lines(rows, SEED):
             terminalreporter.write_line(line)
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One at a time, whichever process runs it: each of these tests is many processes already."""
-    # A lock, because the groups of pytest-xdist 3.8 are not seen by pytest 9.
-    with (tmp_path_factory.getbasetemp().parent / "crash.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture

@@ -1,0 +1,18 @@
+"""Who runs what when several processes share the tests."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadScopeScheduling
+
+_CRASHES = "tests/crash/"
+
+
+class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # the package is not typed
+    """One test at a time to whoever is free; but all those of crashes, begun with, to one of them.
+
+    Each of those is many processes already, which mostly wait for each other. Two at a time would only be late, and
+    taking turns at them would keep everybody from the rest.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _CRASHES if nodeid.startswith(_CRASHES) else nodeid
