@@ -21,8 +21,9 @@ Column = NDArray[np.float64]
 # What a term takes besides its postings, counted as such: a name, two arrays and their places in the dictionary.
 _OVERHEAD = 24
 
-# Postings are kept while they are no more than so many to an item, which is a few common words for each of them.
-_KEPT_PER_ITEM = 8
+# Postings are kept while they are no more than so many to an item: more than most have words, so that of a space that
+# is asked often all are, within the budget of the cache.
+_KEPT_PER_ITEM = 32
 _KEPT_AT_LEAST = 4096
 
 # Of a space with so few words all are kept, so that a question with words of its own need not look for them.
