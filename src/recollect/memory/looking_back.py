@@ -74,15 +74,18 @@ class Meanings:
         # One at a time, so that the second who asks finds in the embedder's cache what the first has had made.
         self._turn = asyncio.Lock()
         self._failed: EmbedderFailed | None = None
+        self._known = False
 
     async def of_the_question(self) -> None:
         """Have the question embedded, once for everybody who is going to ask with it."""
-        await self._embedded([])
+        if not self._known:
+            await self._embedded([])
+            self._known = True
 
     async def of_the_question_if_it_can_be(self) -> None:
         """The same for those who can do without."""
         with suppress(EmbedderFailed):
-            await self._embedded([])
+            await self.of_the_question()
 
     @property
     def failed(self) -> bool:

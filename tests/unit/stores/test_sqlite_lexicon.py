@@ -86,7 +86,7 @@ async def test_a_copy_holds_only_so_many_postings(store: SqliteStore, monkeypatc
     for n in range(30):
         [common, rare] = copy.entries(connection, state, ("common", f"w{n}")).holders
         assert (len(common.seqs), rare.seqs.tolist()) == (30, [n + 1])
-        assert copy.bytes <= 16 * 150 + copy._lengths.nbytes
+        assert copy.bytes <= lexicon._BYTES_EACH * 150 + copy._lengths.nbytes
     connection.close()
 
 
@@ -96,6 +96,14 @@ async def test_a_word_asked_for_again_after_a_change_is_looked_up_anew(store: Sq
     await store.write(put("a", terms="fig"))
     assert ids((await store.matching(EVERYTHING, ["apple"])).found) == ["b"]
     assert ids((await store.matching(EVERYTHING, ["fig"])).found) == ["a"]
+
+
+async def test_what_a_word_adds_is_worked_out_anew_when_the_corpus_has_grown(store: SqliteStore):
+    await store.write(put("a", terms="apple"), put("b", terms="fig"))
+    [before] = (await store.matching(EVERYTHING, ["apple"])).found
+    await store.write(*(put(f"i{n}", terms="fig kiwi") for n in range(8)))
+    [after] = (await store.matching(EVERYTHING, ["apple"])).found
+    assert after.score > before.score  # it is rarer now, and its text shorter than most
 
 
 async def test_of_a_space_with_few_words_none_is_looked_for_in_the_index(

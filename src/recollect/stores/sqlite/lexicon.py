@@ -11,6 +11,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.stores.bm25 import Corpus, contribution, rarity
 from recollect.stores.sqlite import words
 from recollect.stores.sqlite.cache import State
 from recollect.stores.sqlite.rows import place_of, places_of, seq_of
@@ -20,6 +21,9 @@ Column = NDArray[np.float64]
 
 # What a term takes besides its postings, counted as such: a name, two arrays and their places in the dictionary.
 _OVERHEAD = 24
+
+# A number, how often, and what that adds to a score.
+_BYTES_EACH = 24
 
 # Postings are kept while they are no more than so many to an item: more than most have words, so that of a space that
 # is asked often all are, within the budget of the cache.
@@ -38,12 +42,21 @@ _LENGTHS = """
 _TERMS = "select place, length, terms from records where place > ? and place <= ? order by place"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Holders:
     """The items that have a term, by ascending number within their space, and how often each has it."""
 
     seqs: Seqs
     counts: Column
+    _adds: tuple[Corpus, Column] | None = None
+
+    def adds(self, corpus: Corpus, lengths: Column) -> Column:
+        """What the term adds to the score of each; worked out again only when the corpus has changed."""
+        known = self._adds
+        if known is None or known[0] != corpus:
+            weight = rarity(corpus, len(self.seqs))
+            known = self._adds = (corpus, contribution(corpus, self.counts, lengths[self.seqs], weight))
+        return known[1]
 
     def until(self, seq: int) -> Holders:
         """Those that a reader at an earlier moment may see."""
@@ -84,7 +97,7 @@ class Lexicon:
 
     @property
     def bytes(self) -> int:
-        return self._lengths.nbytes + 16 * self._kept
+        return self._lengths.nbytes + _BYTES_EACH * self._kept
 
     def refresh(self, connection: apsw.Connection, state: State) -> None:
         if state == self._state:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.bm25 import Corpus, contribution, rarity
+from recollect.stores.bm25 import Corpus, rarity
 from recollect.stores.sqlite.cache import State
 from recollect.stores.sqlite.lexicon import Column, Entries, Holders
 from recollect.stores.sqlite.matrix import Allowed
@@ -34,8 +34,8 @@ class Postings:
         # By number, in one array over the space: adding terms up needs no sorting, and most of it is one copy.
         scores = np.zeros(state.next_seq + 1)
         added = []
-        for holders, weight in zip(entries.holders, weights, strict=True):
-            adds = contribution(corpus, holders.counts, entries.lengths[holders.seqs], weight)
+        for holders in entries.holders:
+            adds = holders.adds(corpus, entries.lengths)
             scores[holders.seqs] += adds
             added.append(adds)
         return cls(state.id, entries.holders, added, scores, np.array(weights, np.float64))
