@@ -198,6 +198,14 @@ class TestErrors:
         assert "there is no store at" in done.err
         assert list(tmp_path.iterdir()) == []
 
+    def test_what_was_remembered_in_a_directory_is_listed_from_there(self, tmp_path: Path, call: Call):
+        stores = "store = 'agent.db'\n[stores]\nsemantic = 'chroma:./facts'\nprocedural = 'chroma:./facts'\n"
+        (tmp_path / "recollect.toml").write_text(stores, "utf-8")
+        assert call(tmp_path, "remember", "Ada is left-handed.", "--user", "ada").code == 0
+        assert (tmp_path / "facts").is_dir()
+        listed = call(tmp_path, "list", "--user", "ada")
+        assert (listed.code, "left-handed" in listed.out) == (0, True)
+
     def test_bad_settings_are_named(self, tmp_path: Path, call: Call):
         (tmp_path / "recollect.toml").write_text("stroe = 'x.db'\n", "utf-8")
         done = call(tmp_path, "stats")

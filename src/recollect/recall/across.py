@@ -69,27 +69,36 @@ def each_once(lines: Sequence[Line]) -> list[Line]:
     """The lines without those that say what another one says, which become its `twins`.
 
     Case, spaces and punctuation make no difference, and a fact stands for the episode that it was made from. The line
-    that lasts longest stays, among equals the one worth most, and then the later one. What was said or happened is
-    left out too where it only quotes another line.
+    that lasts longest stays, among equals the one worth most, and then the later one; it is worth as much as the best
+    that says it in the same words. What was said or happened is left out too where it only quotes another line.
     """
     keys = [key(line.hit.item.content) for line in lines]
     by_text: dict[str, int] = {}
     by_id: dict[str, int] = {}
     twins: dict[int, list[MemoryItem]] = {}
+    best: dict[int, Line] = {}
     for at in sorted(range(len(lines)), key=lambda at: (lines[at].lasts, lines[at].worth, at), reverse=True):
         item = lines[at].hit.item
         same = by_id.get(item.id, by_text.get(keys[at]))
         if same is not None:
+            if keys[at] == keys[same]:
+                best[same] = max(best[same], lines[at], key=lambda line: line.worth)
             # Two sources may have found the very same item.
             if (item.tier, item.id) != (lines[same].hit.item.tier, lines[same].hit.item.id):
                 twins[same].append(item)
             continue
-        twins[at] = []
+        twins[at], best[at] = [], lines[at]
         by_id.update(dict.fromkeys((*item.derived_from, item.id), at))
         for said in [key(text) for text in lines[at].says] or [keys[at]]:
             by_text.setdefault(said, at)
     _without_echoes(lines, keys, twins)
-    return [replace(lines[at], twins=tuple(twins[at])) if twins[at] else lines[at] for at in sorted(twins)]
+    return [_for_all(lines[at], best[at], twins[at]) if twins[at] else lines[at] for at in sorted(twins)]
+
+
+def _for_all(line: Line, best: Line, twins: Sequence[MemoryItem]) -> Line:
+    """A line in the place of all that say the same, with what the best of them was found to be worth."""
+    hit = replace(line.hit, relevance=best.hit.relevance, score=best.hit.score, why=best.hit.why)
+    return replace(line, hit=hit, worth=best.worth, twins=tuple(twins))
 
 
 def _without_echoes(lines: Sequence[Line], keys: Sequence[str], twins: dict[int, list[MemoryItem]]) -> None:

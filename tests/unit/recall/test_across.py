@@ -137,6 +137,15 @@ class TestEachOnce:
         assert [one.worth for one in each_once([line("a", "1", worth=0.9), line("A", "2", worth=0.1)])] == [0.9]
         assert [one.hit.item.id for one in each_once([line("a", "1"), line("A", "2")])] == ["2"]
 
+    def test_the_one_that_stays_is_worth_as_much_as_the_best_that_says_the_same(self):
+        [kept] = each_once([line("a", "1", worth=0.9), line("A", "2", worth=0.1, lasts=2)])
+        assert (kept.hit.item.id, kept.worth, kept.hit.relevance) == ("2", 0.9, 0.9)
+
+    def test_a_fact_in_other_words_is_worth_what_it_says(self):
+        fact = line("Ada uses metric units.", lasts=4, worth=0.3, derived_from=("e1",))
+        [kept] = each_once([line("metric, please, and the flat is in Lisbon", "e1", worth=0.9), fact])
+        assert (kept.worth, kept.hit.relevance) == (0.3, 0.3)
+
     def test_a_fact_stands_for_what_it_was_made_from(self):
         fact = line("Ada uses metric units.", lasts=4, derived_from=("e1", "e2"))
         kept = each_once([line("let us use metric, please", "e1"), line("unrelated", "e3"), fact])

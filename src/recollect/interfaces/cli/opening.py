@@ -7,13 +7,12 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from recollect.errors import StoreUnavailable
-from recollect.settings import STORED, Settings
+from recollect.settings import Settings
 
 if TYPE_CHECKING:
     # For the checker alone, here and in the commands: who asks for help does not wait for numpy.
@@ -60,11 +59,11 @@ class Caller:
 
     def existing(self) -> str | None:
         """The store, unless it is a file that is not there: only `remember`, `chat` and `import` make one."""
-        options = Settings.load()
-        places = [self.store] if self.store is not None else [options.store_of(tier) for tier in STORED]
-        for place in dict.fromkeys(places):
-            path = Path(place.removeprefix("sqlite:///")).expanduser()
-            if "://" not in place.removeprefix("sqlite:///") and place.strip() and not path.exists():
+        from recollect.stores.connect import file_of, routed
+
+        for place in dict.fromkeys(routed(self.store, Settings.load()).values()):
+            path = file_of(place)
+            if path is not None and not path.exists():
                 raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")
         return self.store
 
