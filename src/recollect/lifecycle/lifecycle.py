@@ -22,8 +22,8 @@ from recollect.lifecycle.sweep import sweep
 from recollect.lifecycle.tasks import drop_old_tasks
 from recollect.values import Scope
 
-# Under whom the clock of an agent's tasks is noted.
-_NOBODY = "nobody"
+# Under whom the clock of an agent's tasks is noted: a name that nobody has, and that can be seen to be none.
+_NOBODY = "(nobody)"
 
 _log = logging.getLogger("recollect.lifecycle")
 

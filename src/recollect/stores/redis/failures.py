@@ -93,8 +93,8 @@ def said(error: Exception, url: str) -> RecollectError:
     if isinstance(error, _PASSING):
         tls = "speaks TLS" if place.startswith("rediss") else "speaks without TLS (if not: rediss://)"
         return StoreUnavailable(
-            f"{place} cannot be reached ({text}); see that the server runs and {tls}. What was being written may have "
-            "arrived: write it again with the same ids, which never doubles"
+            f"{place} cannot be reached ({text}); see that the server runs and {tls}. If something was being "
+            "written it may have arrived: write it again with the same ids, which never doubles"
         )
     return StoreUnavailable(f"{place} answered with an error: {text}")
 

@@ -138,7 +138,7 @@ class Server:
             except TimeoutError as error:
                 raise StoreUnavailable(
                     f"{shown(self.url)} has not answered for {self._patience.altogether:g} seconds; see that it runs. "
-                    "What was being written may have arrived: write it again with the same ids"
+                    "If something was being written it may have arrived: write it again with the same ids"
                 ) from error
             except FAILURES as error:
                 if calls_off() > before:
