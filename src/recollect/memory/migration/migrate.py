@@ -17,6 +17,7 @@ from recollect.memory.migration.tasks import Work
 from recollect.settings import Settings, shown
 from recollect.stores.base import Log, Records
 from recollect.stores.connect import NEEDS, Place, Stores, connect, file_of, routed
+from recollect.stores.erasing import Erasing
 from recollect.values import Tier
 
 WITH: Mapping[Tier, tuple[Tier, ...]] = {
@@ -87,6 +88,7 @@ class _Migration:
                     f"the target holds the tenant {strangers[0]!r}, whom the source does not know; name an empty "
                     "target, or the one tenant to be moved"
                 )
+        await self._look_at_erasures()
         for one in tenants:
             await self._add(one)
         name = await self._model(dry_run=dry_run)
@@ -115,6 +117,21 @@ class _Migration:
                 )
             moved.append(Moved(part.space, here.count, count, here.hex))
         return moved
+
+    async def _look_at_erasures(self) -> None:
+        """Refuse to copy somebody who is being erased; receipts stay where their erasures were made and proved."""
+        for store in self._source.every:
+            rows = await store.ledger() if isinstance(store, Erasing) else []
+            if any(row.phase == "entered" for row in rows):
+                raise Conflict(
+                    "an erasure in the source is not done yet, and what is to go would be copied; "
+                    "end it first, with `recollect lifecycle` there"
+                )
+            if rows:
+                self.notes.append(
+                    f"{len(rows):,} erasures were made in the source and their receipts are verified there: keep its "
+                    "ledger for as long as you have to show them, and no backup of it from before"
+                )
 
     async def _add(self, tenant: str) -> None:
         """Every space of a tenant; one that the target alone holds is in the way."""
