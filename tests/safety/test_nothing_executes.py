@@ -28,6 +28,7 @@ IMPORTED_BY_NAME = {
 
 SQL = re.compile(
     r"^\s*(with|select|insert into|update|delete from|create|alter|drop|attach|pragma|vacuum|reindex|set local)\b"
+    r"|\bselect .{1,80} from\b"
     r"|\b(from|into|join) recollect\.|\b(where|and) [a-z.]+ (=|in|is|between)|\border by [a-z]",
     re.IGNORECASE,
 )
@@ -35,26 +36,20 @@ STATEMENTS = {"execute", "executemany", "executescript", "rows", "row", "pragma"
 CONSTANT = re.compile(r"(\w+\.)?_?[A-Z][A-Z0-9_]*")
 # Statements that are put together when they are asked for: where, and of what. Never of anything that came in.
 PUT_TOGETHER = {
-    "postgres/filters.py": "clauses of our own for each condition; paths and values are bound",
-    "postgres/gather.py": "filters",
     "postgres/holdings.py": "the three clauses above it, of those kinds that a batch has",
     "postgres/index.py": "names and numbers through psycopg.sql, which quotes them",
     "postgres/integrity.py": "a table of our own statements",
     "postgres/items.py": "filters",
     "postgres/locks.py": "a number: a hash of a space and a task",
-    "postgres/logs.py": "filters",
     "postgres/migrations/__init__.py": "our own files",
     "postgres/models.py": "constants of this module",
     "postgres/plan.py": "our own clauses by name",
-    "postgres/records.py": "filters",
     "postgres/search.py": "filters and our own clauses",
     "postgres/server.py": "hands on what it is given; the tenant through psycopg.sql, which quotes it",
-    "sqlite/connection.py": "our own pragmas",
     "sqlite/filters.py": "clauses of our own for each condition; paths and values are bound",
     "sqlite/gather.py": "filters",
     "sqlite/generations.py": "one of two generations, by its letter",
     "sqlite/lexicon.py": "one of two constants",
-    "sqlite/logs.py": "one of two constants",
     "sqlite/matrix.py": "one of two generations",
     "sqlite/migrations/__init__.py": "our own files",
     "sqlite/moving.py": "one of two generations",
