@@ -227,7 +227,6 @@ def _line(value: Any) -> bytes:
 
 
 async def test_a_file_with_anything_wrong_in_it_is_refused_whole(exported: list[dict[str, Any]], tmp_path: Path):
-    """Mutant: `_check` is passed over, so that the lines before the bad one are there."""
     long = settings().max_examples > 1000
     path, refused, taken = tmp_path / "bad.jsonl", 0, 0
     async with AgentMemory.open("memory://", embedder=HashEmbedder(), clock=ManualClock()) as memory:
@@ -248,6 +247,21 @@ async def test_a_file_with_anything_wrong_in_it_is_refused_whole(exported: list[
             assert time.perf_counter() - began < SOON, raw[:300]
     assert refused > 200
     assert taken > 5  # a byte in a text is just another letter
+
+
+async def test_a_bad_line_behind_many_good_ones_leaves_none_of_them(tmp_path: Path):
+    """Mutant: `_check` is passed over, so that the lines before the bad one are there."""
+    options: Any = {"user": "ada", "embedder": HashEmbedder(), "clock": ManualClock()}
+    async with AgentMemory.open("memory://", **options) as memory:
+        await memory.semantic.add_many([{"content": f"Fact number {n}."} for n in range(600)])
+        await memory.export(tmp_path / "a.jsonl")
+    lines = read(tmp_path / "a.jsonl")
+    lines[-2] = {**lines[-2], "importance": 7}
+    (tmp_path / "a.jsonl").write_bytes(b"".join(map(_line, lines)))
+    async with AgentMemory.open("memory://", **options) as fresh:
+        with pytest.raises(RecollectError, match="line 601"):
+            await fresh.import_from(tmp_path / "a.jsonl")
+        assert (await fresh.stats()).items == 0
 
 
 async def test_a_conversation_of_somebody_else_is_refused_whole():
