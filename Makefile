@@ -64,7 +64,7 @@ fix: .venv/.installed  ## format, repair what can be repaired, refresh what is g
 soak: setup strace .venv-model/.installed  ## the tests that look for rare faults, at length and with another seed each time: about two hours
 	CRASH_SEED=$${CRASH_SEED:-$$(date +%s)} CRASH_KILLS=5000 CRASH_DRAWS=60 CRASH_ROUNDS=20 \
 		CRASH_SECONDS=60 CRASH_CLOCK_SECONDS=120 CRASH_SERVERS=60 CRASH_REDIS=100 CRASH_STOPS=100 $(PYTEST) -q tests/crash
-	$(PYTEST) $(PARALLEL) --hypothesis-profile=soak tests/contract
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=soak --timeout=3600 tests/contract tests/safety
 	$(PYTEST) -q -m soak tests/real_model
 	sh scripts/clean_install.sh
 

@@ -301,7 +301,7 @@ def _read(file: Path) -> dict[str, Any]:
         return {}
     try:
         content = tomllib.loads(file.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and lists without an end
         raise BadSettings(f"{file} is not valid TOML: {error}") from error
     except OSError as error:
         raise BadSettings(f"{file} cannot be read: {error.strerror}") from error

@@ -264,7 +264,7 @@ def _storable(value: Any) -> bool:
 
 def _check_name(part: str, name: str) -> None:
     if not isinstance(name, str) or not name.strip():
-        raise BadInput(f"the {part} of a scope is a non-empty name, not {name!r}")
+        raise BadInput(f"the {part} of a scope is a non-empty name, not {name!r:.80}")
     if len(name) > _LONGEST_NAME or has_control(name):
         raise BadInput(f"the {part} of a scope has at most {_LONGEST_NAME} characters and no control characters")
 

@@ -212,10 +212,10 @@ class TestInConfidence:
 class TestNotCounted:
     async def test_it_is_neither_counted_nor_exported_nor_searched_as_facts(self, memory: AgentMemory, tmp_path: Path):
         await memory.remember("The pot is blue.")
-        before = await memory.stats()
+        before = await memory.stats(everybody=True)
         await memory.scoped(session="home").record_turn(REMARK)
         await indexed(memory)
-        after = await memory.stats()
+        after = await memory.stats(everybody=True)
         assert len(await rows(memory)) == 1
         assert (after.items, after.all_items, after.spaces) == (before.items, before.all_items, before.spaces)
         assert after.tiers["conversation"].items == 1

@@ -26,7 +26,8 @@ async def test_every_tier_says_what_it_holds(opener: Opener, clock: ManualClock)
     await memory.working.add("something in mind")
     await memory.scoped(user="bob", agent="other", session="s3").record_turn("Not yours.")
     await memory.scoped(user="bob").remember("Not yours either.")
-    found = await memory.stats()
+    assert (await memory.stats()).all_items is None  # how much others have is theirs
+    found = await memory.stats(everybody=True)
     tiers = found.tiers
     assert (tiers["conversation"].items, tiers["conversation"].sessions) == (5, 2)
     assert (tiers["episodic"].items, tiers["episodic"].sessions) == (4, 2)

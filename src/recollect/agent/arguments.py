@@ -147,7 +147,7 @@ def _parsed(text: str, path: str) -> Any:
     """Some models write what is nested as a text of JSON."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Unfit(f"{path} is not the text {_said(text)}") from None
 
 

@@ -287,6 +287,7 @@ def unsealed(note: Step) -> tuple[Any] | None:
     try:
         kept = json.loads(note.result)
         value, seal = kept["value"], kept["sha256"]
-    except (ValueError, TypeError, LookupError):
+        fits = hashlib.sha256(written(value).encode()).hexdigest() == seal
+    except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    return (value,) if hashlib.sha256(written(value).encode()).hexdigest() == seal else None
+    return (value,) if fits else None

@@ -111,7 +111,7 @@ def _sync_directory(path: Path) -> None:
 def _line(text: str) -> dict[str, Any] | None:
     try:
         told = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) else None
 

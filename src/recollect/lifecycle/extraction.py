@@ -39,6 +39,9 @@ _LONGEST_MESSAGE = 2000
 # A fact says what its message says: at least this share of its words is in there.
 _OWN_WORDS = 0.5
 
+# More digits than any list of messages has.
+_LONGEST_NUMBER = 9
+
 _OBJECT = re.compile(r"\{[^{}]*\}", re.S)
 
 
@@ -89,8 +92,8 @@ def facts_in(answer: str, said: Sequence[Spoken]) -> list[Extracted]:
     found = []
     for one in _objects(answer):
         number, quote, fact = one.get("message"), one.get("quote"), one.get("fact")
-        if isinstance(number, str) and number.strip("[] ").isdigit():
-            number = int(number.strip("[] "))
+        if isinstance(number, str) and (digits := number.strip("[] ")).isdecimal() and len(digits) <= _LONGEST_NUMBER:
+            number = int(digits)
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(said):
             continue
         if isinstance(quote, str) and isinstance(fact, str) and _is_borne_out(quote, fact, said[number].text):

@@ -14,6 +14,7 @@ from recollect.lifecycle.statements import asks_to_be_forgotten
 from recollect.recall.lines import is_recalled
 from recollect.stores.ops import Entry
 from recollect.tiers.entries import is_quarantined
+from recollect.tiers.facts import trust_in
 from recollect.values import NOTHING, Space
 
 Speaker = Literal["user", "agent"]
@@ -101,5 +102,7 @@ def _trust(told: Mapping[str, Any], by: str) -> float:
     if isinstance(given, int | float) and not isinstance(given, bool) and 0.0 <= given <= 1.0:
         trusts.append(float(given))
     if isinstance(source := told.get("source"), str):
-        trusts.append(_TRUST.get(source.split(":")[0].lower(), TRUSTED))
+        # A page goes by its address, and is worth as little as any.
+        known = trust_in(source) if "://" in source else _TRUST.get(source.split(":")[0].lower(), TRUSTED)
+        trusts.append(known)
     return min(trusts)

@@ -264,7 +264,7 @@ class AgentMemory:
 
         Every line is checked before the first is written: a bad one is named and nothing is imported. The writing is
         in batches that are each whole or not there (a procedure with its versions, a conversation, 256 facts or
-        episodes); after a crash, run it again. `trust` caps the trust of facts and procedures from a doubtful file.
+        episodes); after a crash, run it again. `trust` caps how far a doubtful file is trusted, in every tier.
         """
         await self._tasks.look_back()
         work = Import(self._parts, self._exported(), lambda working: setattr(self, "working", working))
@@ -284,9 +284,10 @@ class AgentMemory:
                 await asyncio.to_thread(one.unlink, missing_ok=True)
             raise
 
-    async def stats(self) -> Stats:
-        """What this scope holds, tier by tier, and how large its store is."""
-        return await stats_of(self.scope, self._parts.stores, self.working, self._parts.ledger.spent)
+    async def stats(self, *, everybody: bool = False) -> Stats:
+        """What this scope holds, tier by tier, and how large its store is; how much `everybody` has only if asked."""
+        spent = self._parts.ledger.spent
+        return await stats_of(self.scope, self._parts.stores, self.working, spent, everybody=everybody)
 
     async def check(self) -> list[str]:
         """What is wrong with the stored data, a sentence each; empty when it is sound."""

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from recollect.errors import BadInput, NotFound, RecollectError, StoreFull, Stor
 MARK = "recollect-export"
 
 _OWNER_ONLY = 0o600
+# With what is put behind it while it is being written, within what file systems take.
+_LONGEST_NAME = 220
+_LONGEST_PATH = 4_000
 # Not on every system; where they are missing, the look at the file before it is opened has to do.
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
@@ -35,6 +39,14 @@ def checked_path(path: Any) -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path).strip() or "\x00" in str(path):
         raise BadInput(f"a path names a file, such as 'memory.jsonl', not {path!r:.80}")
     found = Path(os.fsdecode(path))
+    try:
+        longest = max(len(os.fsencode(part)) for part in (found.name, *found.parts))
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"a path has half a character (a lone surrogate) at {error.start}; decode it properly"
+        ) from error
+    if longest > _LONGEST_NAME or len(str(found)) > _LONGEST_PATH:
+        raise BadInput(f"a path has at most {_LONGEST_PATH:,} characters, and a name in it {_LONGEST_NAME}; shorten it")
     if not found.name or found.name in (".", ".."):
         raise BadInput(f"{str(path)!r:.200} names no file")
     return found
@@ -72,13 +84,21 @@ class NewFile:
                 _check_target(self._path, overwrite=True)
                 os.replace(self._partial, self._path)
             else:
-                _name(self._partial, self._path)
+                put_in_place(self._partial, self._path)
             _sync_directory(self._path.parent)
 
     def abandon(self) -> None:
         """Leave nothing behind; after `finish` there is nothing to leave."""
         self._file.close()
         self._partial.unlink(missing_ok=True)
+
+
+def copied(source: Path, target: Path) -> None:
+    """A copy of a plain file as a new one, which is its owner's alone."""
+    with _translated(target):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
+        with opened(source) as given, os.fdopen(os.open(target, flags, _OWNER_ONLY), "wb") as file:
+            shutil.copyfileobj(given, file)
 
 
 def opened(path: Path) -> BinaryIO:
@@ -123,7 +143,8 @@ def _check_target(path: Path, overwrite: bool) -> None:
             raise BadInput(f"{path} is not an export; only an older export is ever overwritten")
 
 
-def _name(partial: Path, path: Path) -> None:
+def put_in_place(partial: Path, path: Path) -> None:
+    """Give a file its name, and take it from nobody."""
     try:
         os.link(partial, path)
     except FileExistsError:

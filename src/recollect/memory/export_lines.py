@@ -22,8 +22,17 @@ from recollect.tiers.entries import (
 )
 from recollect.tiers.episodic import KINDS
 from recollect.tiers.facts import in_utc
-from recollect.tiers.procedure import procedure_of, version_id
-from recollect.tiers.procedure_input import checked_key, checked_trust
+from recollect.tiers.outcomes import Outcomes
+from recollect.tiers.procedure import changed, procedure_of, version_id
+from recollect.tiers.procedure_input import (
+    checked_description,
+    checked_key,
+    checked_note,
+    checked_success,
+    checked_tags,
+    checked_trust,
+    checked_version,
+)
 from recollect.values import NOTHING, MemoryItem, Scope, Space, Tier, Turn, content_id
 
 FORMAT = 1
@@ -173,14 +182,39 @@ def session_of(line: Mapping[str, Any]) -> str:
 def _checked_procedure(item: MemoryItem, source: Scope) -> MemoryItem:
     try:
         procedure = procedure_of(item)
-        fits = item.id == version_id(source.space("procedural"), procedure.key, procedure.version)
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        # What is made of it again is what was read, or something in it is not of its kind.
+        same = changed(item, procedure)
+        fits = (same.content, dict(same.metadata)) == (item.content, dict(item.metadata)) and item.id == version_id(
+            source.space("procedural"), procedure.key, procedure.version
+        )
+        checked_version(procedure.version)
+        checked_tags(procedure.tags)
+        checked_description(procedure.description)
+        _check_outcomes(procedure.outcomes)
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadInput("the metadata of a procedure does not say its version, standing and outcomes") from error
     checked_key(item.key)
     checked_trust(item.source, item.trust)
     if not fits or procedure.standing not in ("current", "superseded", "retired") or not procedure.body.strip():
         raise BadInput("the id, body or standing of this procedure is not one that was exported")
     return item
+
+
+def _check_outcomes(outcomes: Outcomes) -> None:
+    """Numbers where numbers are counted with, or `BadInput`."""
+    counts = (outcomes.trials, outcomes.successes, outcomes.timed)
+    if any(isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts):
+        raise BadInput("the trials of a procedure are counted in whole numbers")
+    if outcomes.successes > outcomes.trials:
+        raise BadInput("a procedure has worked more often than it was tried")
+    for number in (outcomes.seconds, outcomes.bar):
+        if number is not None:
+            _number("seconds", number)
+    for note in outcomes.notes:
+        checked_success(note.success)
+        checked_note(note.text)
+    if not all(isinstance(one, str) for one in (*outcomes.counted, *(by for note in outcomes.notes for by in note.by))):
+        raise BadInput("trials and who they are by are names")
 
 
 def _scope(who: Any, tier: Tier, source: Scope, target: Scope) -> Scope:

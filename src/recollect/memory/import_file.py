@@ -14,16 +14,23 @@ from recollect.memory.export_file import MARK
 from recollect.memory.export_lines import FORMAT, entry_of, item_of, moment, session_of
 from recollect.stores.ops import Entry
 from recollect.tiers import entrance
+from recollect.tiers.conversation import FORMAT as CONVERSATION
 from recollect.tiers.conversation import ConversationMemory
+from recollect.tiers.entries import checked_content
+from recollect.tiers.messages import message_of
 from recollect.tiers.outcomes import from_json
 from recollect.tiers.procedure import changed, procedure_of
 from recollect.tiers.procedure_input import LEAST_TRUST
+from recollect.tiers.rolled import imported
+from recollect.tiers.trust import TRUST, trust_in_episode, trust_of
 from recollect.tiers.working import WorkingMemory
 from recollect.values import MemoryItem, Scope
 
 _TOGETHER = 200
 # Besides the text there are metadata, which may be longer, and escapes.
 _LONGEST_LINE = 64 << 20
+# How many messages a summary covers is known at the end of its session.
+_ANY_NUMBER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class ImportFile:
             else:
                 self._seen += 1
                 with _named(self._number):
-                    value = self._trusted(self._clean(self._value(line)))
+                    value = self._read(line)
                 if value is None:
                     self.untrusted += 1
                 else:
@@ -154,6 +161,11 @@ class ImportFile:
             case other:
                 raise BadInput(f"there is no tier {other!r:.80} in an export")
 
+    def _read(self, line: dict[str, Any]) -> Line | None:
+        """A line, trusted first and looked through then: what is trusted less is looked at more closely."""
+        trusted = self._trusted(self._value(line))
+        return None if trusted is None else self._clean(trusted)
+
     def _clean(self, line: Line) -> Line:
         """The line as it may be kept; messages pass the door of their conversation."""
         match line:
@@ -179,29 +191,57 @@ class ImportFile:
 
     def _trusted(self, line: Line) -> Line | None:
         """The line, trusted no more than the file is; None for a procedure that nobody should follow then."""
-        if self._trust is None or not isinstance(line, MemoryItem) or line.trust <= self._trust:
-            return line
-        if line.tier == "procedural" and self._trust < LEAST_TRUST:
-            return None
-        return replace(line, trust=self._trust)
+        match line:
+            case _ if self._trust is None:
+                return line
+            case MemoryItem() if line.tier == "procedural" and self._trust < LEAST_TRUST:
+                return None
+            case MemoryItem():
+                return replace(line, trust=min(line.trust, self._trust))
+            case Happened():
+                return replace(line, entry=self._doubted(line.entry))
+            case _:
+                return line  # messages were, when they were read
+
+    def _doubted(self, entry: Entry) -> Entry:
+        """An episode that is learned from no further than the file is trusted."""
+        given = entry.metadata.get("given", {})
+        worth = min(trust_in_episode(entry.kind, given), 1.0 if self._trust is None else self._trust)
+        return replace(entry, metadata={**entry.metadata, "given": {**given, TRUST: worth}})
+
+    def _about(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        """What is said of a conversation, looked at as its own import will: by then much has been written."""
+        summary, rolled = about.get("summary"), about.get("rolled")
+        if not isinstance(summary, str | None) or not isinstance(rolled, dict | None):
+            raise BadInput("a conversation has a summary that is a text, or none")
+        if about.get("format", CONVERSATION) != CONVERSATION:
+            raise BadInput(
+                f"the conversation has the format {about['format']!r:.40}; this version reads {CONVERSATION}"
+            )
+        if summary is None:
+            return {}
+        checked_content(summary, self._longest, may_be_empty=True)
+        _, known = imported(summary, rolled, _ANY_NUMBER, _ANY_NUMBER)
+        worth = known.trust if self._trust is None else min(known.trust, self._trust)
+        return {"summary": summary, "rolled": {**(rolled or {}), TRUST: worth}}
 
     def _said(self, line: Mapping[str, Any]) -> Said:
         session = session_of(line)
         match line:
             case {"about": dict(about)} if len(line) == 3:
-                summary, rolled = about.get("summary"), about.get("rolled")
-                if not isinstance(summary, str | None) or not isinstance(rolled, dict | None):
-                    raise BadInput("a conversation has a summary that is a text, or none")
-                return Said(session, about, about=True)
+                return Said(session, self._about(about), about=True)
             case {"message": {"role": role, "content": content, "id": str(id)} as message} if len(line) == 3:
-                # Only to see whether it could be kept.
-                self._conversation(session).drafted(
+                # Only to see whether it could be kept, and what it is worth.
+                draft = self._conversation(session).drafted(
                     role,
                     content,
                     metadata=message.get("metadata"),
                     at=moment("timestamp", message.get("timestamp")),
                     id=id,
                 )
+                if self._trust is not None:
+                    worth = min(trust_of(message_of(draft.entry)), self._trust)
+                    message = {**message, "metadata": {**(message.get("metadata") or {}), TRUST: worth}}
                 return Said(session, message, about=False)
             case _:
                 raise BadInput("a line of a conversation holds a message with its id, role and content")

@@ -235,6 +235,9 @@ class Import:
         held = {entry.id for entry in await log.entries(conversation.space, *messages)}
         fresh = [message for id, message in messages.items() if id not in held]
         if fresh and not await log.recent(conversation.space, limit=1):
+            if "rolled" in about:  # it covers no more than there is
+                covered = min(about["rolled"].get("messages", 0), len(fresh))
+                about["rolled"] = {**about["rolled"], "messages": covered}
             await conversation.import_from({**about, "messages": fresh})
         elif fresh:
             await log.write(

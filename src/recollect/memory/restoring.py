@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.clock import system_clock
 from recollect.errors import BadInput, NotFound, StoreCorrupt
 from recollect.lifecycle import ErasureReceipt, Erasures, beside
-from recollect.memory.export_file import check_new, checked_path
+from recollect.memory.export_file import check_new, checked_path, copied, put_in_place
 from recollect.settings import Settings
 from recollect.stores.connect import connect
 from recollect.stores.erasing import Erasing
@@ -40,15 +40,16 @@ async def restore_store(backup: str | Path, to: str | Path, receipts: str | Path
     given = None if receipts is None else checked_path(receipts)
     if given is not None and not given.is_file():
         raise NotFound(f"there are no receipts at {given}")
-    partial = target.with_name(target.name + ".restoring")
+    # Under a name that nobody can have taken, or laid a link under, before.
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.restoring")
     beside_partial = partial.with_name(partial.name + ".erasures.jsonl")
     try:
-        await asyncio.to_thread(shutil.copyfile, source, partial)
+        await asyncio.to_thread(copied, source, partial)
         for one in (kept if kept.is_file() else None, given):
             if one is not None:
                 await asyncio.to_thread(_merge, one, beside_partial)
         before, replayed = await _caught_up(partial)
-        await asyncio.to_thread(partial.replace, target)
+        await asyncio.to_thread(put_in_place, partial, target)
         if beside_partial.is_file():
             await asyncio.to_thread(beside_partial.replace, kept)
     finally:

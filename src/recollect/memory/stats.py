@@ -35,32 +35,41 @@ class TierStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """`items` and `newest` are the facts of this scope, `spaces` and `all_items` everybody's, `bytes` the store's.
+    """`items` and `newest` are the facts of this scope; `bytes` is the size of the whole store.
 
+    `spaces` and `all_items` are everybody's, and None unless they were asked for: how much others keep is theirs.
     `spent` is what each model elsewhere has cost since this memory was opened, by all of its scopes together.
     """
 
     items: int
     newest: datetime | None
-    spaces: int
-    all_items: int
+    spaces: int | None
+    all_items: int | None
     model: str | None
     bytes: int
     tiers: Mapping[str, TierStats] = field(default_factory=dict)
     spent: tuple[Spent, ...] = ()
 
 
-async def stats_of(scope: Scope, stores: Stores, working: WorkingMemory, spent: tuple[Spent, ...] = ()) -> Stats:
+async def stats_of(
+    scope: Scope,
+    stores: Stores,
+    working: WorkingMemory,
+    spent: tuple[Spent, ...] = (),
+    *,
+    everybody: bool = False,
+) -> Stats:
     records = stores.records("semantic")
-    spaces = [count for count in await records.spaces() if count.space.tier in _KEPT_AS_ITEMS]
+    counts = await records.spaces() if everybody else []
+    spaces = [count for count in counts if count.space.tier in _KEPT_AS_ITEMS]
     model = await records.model()
     facts = await _records(records, scope.space("semantic"))
     holding = {id(store): store for store in (records, stores.records("procedural"))}
     return Stats(
         items=facts.items,
         newest=facts.newest,
-        spaces=len(spaces),
-        all_items=sum(count.items for count in spaces),
+        spaces=len(spaces) if everybody else None,
+        all_items=sum(count.items for count in spaces) if everybody else None,
         model=model.name if model else None,
         bytes=sum([await store.size() for store in holding.values()]),
         tiers={

@@ -13,7 +13,7 @@ from recollect.guard.policy import Policy
 from recollect.inference.summarise import extract
 from recollect.memory import lesson
 from recollect.memory.parts import Parts
-from recollect.memory.task_under_way import Running, Taken, dropped, found, kept, of_working
+from recollect.memory.task_under_way import Keeper, Running, Taken, dropped, found, kept, of_working
 from recollect.memory.tool_calls import result_text, tool_calls_of
 from recollect.runtime.failpoints import reach
 from recollect.runtime.in_order import Share, write_in_order
@@ -277,7 +277,9 @@ class TaskLife:
                 await self._trial(last.procedure, last.success, last.shown, last.episode)
 
     def _kept(self, running: Running, working: WorkingMemory, last: Taken | None) -> Append:
-        return kept(self._tiers.scope, running, working, last, self._parts.opened_as, self._parts.clock())
+        parts = self._parts
+        keeper = Keeper(parts.opened_as, parts.clock(), Policy.of(parts.settings))
+        return kept(self._tiers.scope, running, working, last, keeper)
 
     async def _given_up(self, running: Running) -> Append:
         return await self._tiers.episodic.drafted(

@@ -26,6 +26,9 @@ from recollect.values import Scope
 HOUR = 3600.0
 _STATUSES = ("ready", "running", "done", "failed", "poisoned", "compensating")
 _TRIES = 16
+_LONGEST_ID = 512
+# What every store can count to.
+_MOST = 1 << 53
 _A_MOMENT = timedelta(seconds=30)
 
 
@@ -89,6 +92,8 @@ class Checkpoints:
         # Never blotted out: a state that comes back otherwise than it was saved would be a fault, and not a precaution.
         Policy.of(self.settings).unaltered(f"the state of task {task_id!r:.80}", text)
         lasts = None if ttl is None else checked_ttl(ttl)
+        if expected_version is not None:
+            _check_whole("expected_version", expected_version)
         for _ in range(_TRIES):
             task = await self._kept(task_id)
             seen = task.version if task is not None else 0
@@ -111,6 +116,7 @@ class Checkpoints:
         if version is None:
             document = await self.newest(task_id, Telling(self.on_event, self.clock))
             return None if document is None else document.state
+        _check_whole("version", version)
         held = await self.store.checkpoint(self.space, checked_task(task_id), version=version)
         if held is None:
             return None
@@ -136,6 +142,9 @@ class Checkpoints:
         """The tasks by id, of one status or of any; `after` is the last id of the page before."""
         if status is not None and status not in _STATUSES:
             raise BadInput(f"a task's status is one of {', '.join(_STATUSES)}, not {status!r:.80}")
+        _check_whole("limit", limit)
+        if after is not None and not isinstance(after, str):
+            raise BadInput(f"after is the id of a task, not {type(after).__name__}")
         return await self.store.tasks(self.space, status=status, limit=limit, after=after)
 
     async def task(self, task_id: str) -> Task | None:
@@ -259,7 +268,14 @@ class Checkpoints:
 def checked_task(task_id: Any) -> str:
     if not isinstance(task_id, str) or not task_id.strip():
         raise BadInput(f"a task's id is a non-empty text, not {task_id!r:.80}")
+    if len(task_id) > _LONGEST_ID:
+        raise BadInput(f"a task's id has at most {_LONGEST_ID} characters, not {len(task_id):,}")
     return task_id
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST:
+        raise BadInput(f"{name} is a whole number from 0 and below {_MOST:,}, not {value!r:.80}")
 
 
 def checked_ttl(seconds: Any) -> timedelta:

@@ -62,5 +62,6 @@ class Telling:
             answer = self._watcher(event)
             if inspect.isawaitable(answer):
                 await answer
-        except Exception:
-            log.exception("the watcher of task %r failed on %r", task, kind)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the watcher's
+            # The type alone: the message of an error may hold what somebody said.
+            log.error("the watcher of task %r failed on %r with %s", task, kind, type(error).__name__)

@@ -119,7 +119,7 @@ class ErasureReceipt:
                 previous=told["previous"],
                 sha256=str(told["sha256"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, BadInput):
                 raise
             raise BadInput(f"this is no receipt of an erasure: {error!r:.120}") from error

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from recollect.clock import Clock, aware
 from recollect.errors import BadInput
+from recollect.guard.instructions import held_back
 from recollect.guard.policy import LONG_TO_LOOK_THROUGH, Policy
 from recollect.inference.base import called
 from recollect.inference.llm import offline
@@ -53,7 +54,7 @@ from recollect.words.tokens import count_tokens
 
 Summarise = Callable[[list[Message], str | None], Awaitable[str] | str]
 
-_FORMAT = 1
+FORMAT = 1
 
 # Of the newest summaries one reaches furthest; more than a few are never in doubt.
 _SUMMARIES_IN_DOUBT = 8
@@ -244,7 +245,7 @@ class ConversationMemory:
         summary = (await self._view()).summary
         said = [message_of(entry) for entry in await entire(self._store, self.space) if entry.kind in ROLES]
         return {
-            "format": _FORMAT,
+            "format": FORMAT,
             "messages": [
                 {
                     "id": one.id,
@@ -263,21 +264,24 @@ class ConversationMemory:
         """Make the conversation what an export says, in place of what was here; all of it or nothing."""
         if not isinstance(data, Mapping) or not isinstance(data.get("messages", []), list | tuple):
             raise BadInput("import_from takes what export() gave: a dict with a list of 'messages'")
-        if data.get("format", _FORMAT) != _FORMAT:
-            raise BadInput(f"the export has the format {data['format']!r}; this version reads {_FORMAT}")
+        if data.get("format", FORMAT) != FORMAT:
+            raise BadInput(f"the export has the format {data['format']!r}; this version reads {FORMAT}")
         appends = [self._imported(one, at) for at, one in enumerate(data.get("messages", []))]
         ids = {append.entry.id for append in appends}
         if len(ids) < len(appends):
             raise BadInput("two messages of the export have the same id; each message has an id of its own, or none")
         writes = [*appends]
         if (text := data.get("summary")) is not None:
-            told = await self._bounded(checked_content(text, self._max_content, may_be_empty=True))
+            checked = checked_content(text, self._max_content, may_be_empty=True)
+            told = await self._bounded(self._policy.text("summary", checked).value)
             covered, summary = imported(told, data.get("rolled"), len(appends), self._limits.most)
-            made = entry_of(summary, aware(self._clock()), self.fault)
-            # Right behind what it covers: its own place in the log says how far it reaches.
-            place = {name: value for name, value in made.metadata.items() if name != "covers"}
-            entry = replace(made, id=self._ids(), metadata=place)
-            writes.insert(covered, Append(space=self.space, entry=entry))
+            # Orders of a stranger are not taken over; what they stood for is summed up anew.
+            if not held_back(told, summary.trust):
+                made = entry_of(summary, aware(self._clock()), self.fault)
+                # Right behind what it covers: its own place in the log says how far it reaches.
+                place = {name: value for name, value in made.metadata.items() if name != "covers"}
+                entry = replace(made, id=self._ids(), metadata=place)
+                writes.insert(covered, Append(space=self.space, entry=entry))
         async with self._rolling:
             await self._empty(*writes)
         await self.settle()

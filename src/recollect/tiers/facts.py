@@ -132,6 +132,7 @@ def _fact(given: Any) -> Fact:
             raise BadInput(f"{name} is {called}, not {value!r:.80}")
         if isinstance(value, datetime):
             in_utc(name, value)
+    _check_shares(fact)
     if fact.pinned is not None and not isinstance(fact.pinned, bool):
         raise BadInput(f"pinned is True or False, not {fact.pinned!r:.80}")
     if fact.content is None:
@@ -142,6 +143,12 @@ def _fact(given: Any) -> Fact:
         if isinstance(value, str):
             checked_name(f"a {name}", value, most, example)
     return fact if fact.metadata is None else replace(fact, metadata=checked_plain("metadata", dict(fact.metadata)))
+
+
+def _check_shares(fact: Fact) -> None:
+    for name, value in (("importance", fact.importance), ("trust", fact.trust)):
+        if value is not None and not 0.0 <= value <= 1.0:
+            raise BadInput(f"{name} is a number from 0 to 1, not {value!r:.80}")
 
 
 _KINDS: tuple[tuple[str, type | tuple[type, ...], str], ...] = (

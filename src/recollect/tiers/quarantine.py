@@ -61,6 +61,7 @@ class Quarantine:
         return [quarantined(item) for item in await self._store.find(Where(self.space), limit=min(limit, _MOST))]
 
     async def get(self, id: str) -> Quarantined | None:
+        _check_id(id)
         found = await self._store.get(self.space, id)
         return quarantined(found[0]) if found else None
 
@@ -87,6 +88,7 @@ class Quarantine:
 
     async def drop(self, id: str) -> bool:
         """Forget it unread; False when there is no such item."""
+        _check_id(id)
         if not await self._store.get(self.space, id):
             return False
         await self._store.write(Delete(self.space, id))
@@ -97,6 +99,11 @@ class Quarantine:
         if held is None:
             raise NotFound(f"there is nothing with the id {id!r:.80} in quarantine; look at the list")
         return held
+
+
+def _check_id(id: Any) -> None:
+    if not isinstance(id, str):
+        raise BadInput(f"an id is a text, not {type(id).__name__}")
 
 
 def in_quarantine(item: MemoryItem, why: Sequence[str]) -> MemoryItem:

@@ -73,12 +73,15 @@ def imported(text: str, rolled: Any, messages: int, most: int) -> tuple[int, Sum
     if isinstance(covered, bool) or not isinstance(covered, int) or not 0 <= covered <= messages:
         raise BadInput(f"the export's summary covers {covered!r:.80} messages of {messages}")
     trust = checked_trust(told.get(TRUST))
+    unanswered = told.get("unanswered", ())
+    if not isinstance(unanswered, list | tuple) or not all(isinstance(id, str) for id in unanswered):
+        raise BadInput(f"the export's 'unanswered' is a list of ids, not {unanswered!r:.80}")
     return covered, Summary(
         text,
         covers=0,
         most=min(_whole(told, "most", most), most),
         noted=bool(told.get("noted", True)),
-        unanswered=tuple(str(id) for id in told.get("unanswered", ())),
+        unanswered=tuple(unanswered),
         at=moment(told.get("at"), "the summary"),
         trust=UNKNOWN if trust is None else trust,
     )

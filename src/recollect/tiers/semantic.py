@@ -47,6 +47,9 @@ _LONG_TO_ANALYSE = 20_000
 # Some pages of text: more is a document to remember, not a question.
 _LONGEST_QUERY = 20_000
 
+MOST_HITS = 100_000
+"""More than anybody reads, and little enough to be put together at once."""
+
 
 Searcher = Callable[[Question], Awaitable[list[Hit]]]
 
@@ -327,7 +330,9 @@ def checked_query(query: Any) -> str:
 
 def checked_count(n: Any) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-        raise BadQuery(f"n is how many hits are wanted, a whole number from 0, not {n!r}")
+        raise BadQuery(f"n is how many hits are wanted, a whole number from 0, not {n!r:.80}")
+    if n > MOST_HITS:
+        raise BadQuery(f"n is at most {MOST_HITS:,}, not {n!r:.80}; ask for a page at a time")
     return n
 
 
@@ -339,11 +344,11 @@ def _name(what: str, value: Any) -> str:
 
 def _fraction(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise BadQuery(f"{name} is a number from 0 to 1, not {value!r}")
+        raise BadQuery(f"{name} is a number from 0 to 1, not {value!r:.80}")
     return float(value)
 
 
 def _mode(mode: Any) -> Mode:
     if mode not in ("hybrid", "dense", "text"):
-        raise BadQuery(f"mode is 'hybrid', 'dense' or 'text', not {mode!r}")
+        raise BadQuery(f"mode is 'hybrid', 'dense' or 'text', not {mode!r:.80}")
     return mode  # type: ignore[no-any-return]

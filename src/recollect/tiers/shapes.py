@@ -154,7 +154,7 @@ def _substance(part: Any) -> str:
     if isinstance(part, str) and part.startswith(_QUOTED):
         try:
             return part_text(json.loads(part))
-        except ValueError:
+        except (ValueError, RecursionError):  # somebody's own text, which only begins like ours
             return part
     return part_text(part)
 

@@ -41,7 +41,7 @@ class TaskState:
         self.results[key] = checked_json(f"results.{key:.80}", value)
 
     def get_result(self, key: str, default: Any = None) -> Any:
-        return self.results.get(key, default)
+        return self.results.get(key, default) if isinstance(key, str) else default
 
     def add_thought(self, thought: str) -> None:
         self.scratchpad.append(checked_text("a thought", thought))
@@ -52,7 +52,7 @@ class TaskState:
         self.variables[name] = checked_json(f"variables.{name:.80}", value)
 
     def get_variable(self, name: str, default: Any = None) -> Any:
-        return self.variables.get(name, default)
+        return self.variables.get(name, default) if isinstance(name, str) else default
 
     def push_subgoal(self, goal: str) -> None:
         self.subgoals.append(checked_text("a subgoal", goal))

@@ -278,6 +278,8 @@ class WorkingMemory(TaskState):
                 value = checked_json(name, snapshot[name])
                 if not isinstance(value, kind):
                     raise BadInput(f"{name} in a snapshot is a {kind.__name__}, not {type(value).__name__}")
+                if isinstance(value, list):
+                    value = [checked_text(f"what is in {name}", one) for one in value]
                 setattr(memory, name, value)
             memory._entries = [entry_of(one["item"], one["tokens"], memory._count) for one in snapshot["items"]]
             texts = [checked_text("a summary", text) for text in snapshot["summaries"]]

@@ -16,6 +16,8 @@ from recollect.tiers.tool_pairs import Ends, Item, ends_of, told
 
 LONGEST_TEXT = 1_000_000
 _LONGEST_KEY = 256
+# Tokens that a caller may count: more than any model reads at once.
+_MOST = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Entry:
 
 def entry_of(given: Any, tokens: int | None, count: Count) -> Entry:
     """A text or a message, checked and copied, or `BadInput` saying what cannot be meant."""
-    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0):
-        raise BadInput(f"tokens is a whole number from 0, not {tokens!r:.80}")
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= _MOST):
+        raise BadInput(f"tokens is a whole number from 0 to {_MOST:,}, not {tokens!r:.80}")
     item = _checked(given)
     text, ends = text_of(item), ends_of(item)
     if not text_of(_unlabelled(item)).strip() and not ends.calls and not ends.results:

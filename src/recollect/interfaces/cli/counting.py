@@ -29,7 +29,7 @@ async def facts_now(memory: AgentMemory) -> tuple[int, str]:
 
 async def stats_lines(memory: AgentMemory) -> tuple[Stats, list[str]]:
     """What a store holds, and the same as lines for a person."""
-    stats, (now, _) = await memory.stats(), await facts_now(memory)
+    stats, (now, _) = await memory.stats(everybody=True), await facts_now(memory)
     rows = []
     for name, tier in stats.tiers.items():
         within = f" in {told(tier.sessions, 'session')}" if tier.sessions else ""
@@ -37,7 +37,7 @@ async def stats_lines(memory: AgentMemory) -> tuple[Stats, list[str]]:
         since = f", {_moment(tier.oldest)} to {_moment(tier.newest)}" if tier.oldest and tier.newest else ""
         rows.append((name, f"{tier.items:,}{within}{past}{since}"))
     rows += [
-        ("everybody's", f"{told(stats.all_items, 'item')} in {told(stats.spaces, 'scope')}"),
+        ("everybody's", f"{told(stats.all_items or 0, 'item')} in {told(stats.spaces or 0, 'scope')}"),
         ("on disk", _size(stats.bytes)),
         ("model", stats.model or "none yet"),
         *(("spent", spent_line(one)) for one in stats.spent),

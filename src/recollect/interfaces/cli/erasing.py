@@ -111,5 +111,5 @@ async def _receipt(memory: AgentMemory, given: str) -> ErasureReceipt:
     text = sys.stdin.read() if given == "-" else await asyncio.to_thread(path.read_text, "utf-8")
     try:
         return ErasureReceipt.from_json(json.loads(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{given} is no receipt: {error}; `recollect erase --json` prints one") from error

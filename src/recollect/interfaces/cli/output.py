@@ -32,8 +32,15 @@ class Lines(Console):
 console = Lines(highlight=False, soft_wrap=True, emoji=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
-# Stored text may come from anywhere; without these it cannot move the cursor, recolour or retitle a terminal.
-_CONTROL = re.compile(r"\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Stored text may come from anywhere; without these it cannot move the cursor, recolour or retitle a terminal, link to
+# elsewhere, be read in another order than it stands in, end a line or hide letters.
+_CONTROL = re.compile(
+    r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # titles and links
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # the cursor and colours
+    r"|\x1b[ -/]*[0-~]"  # anything else that begins so: what it would carry is shown
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 def clean(text: str) -> str:
@@ -43,7 +50,7 @@ def clean(text: str) -> str:
 
 def print_json(value: Any) -> None:
     # Not through rich: a program reads this, and ASCII escapes keep every control character harmless.
-    write(json.dumps(value, indent=2, default=plain_value) + "\n")
+    write(json.dumps(value, indent=2, default=plain_value).replace("\x7f", "\\u007f") + "\n")
 
 
 def write(text: str) -> None:

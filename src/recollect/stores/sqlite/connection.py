@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ def open_connection(path: Path, *, writes: bool, cache_mib: int = 16) -> apsw.Co
     with translated(path):
         if writes:
             _refuse_fragments(path)
+            create_private(path)
         connection = apsw.Connection(str(path))
         try:
             _prepare(connection, path, writes=writes, cache_mib=cache_mib)
@@ -37,6 +39,16 @@ def open_connection(path: Path, *, writes: bool, cache_mib: int = 16) -> apsw.Co
             connection.close()
             raise
         return connection
+
+
+def create_private(path: Path) -> bool:
+    """A new file that is its owner's alone, as what SQLite puts beside it will be; whether it was made now."""
+    try:
+        # Never through a link that leads nowhere, which somebody else may have put there.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:  # it is there already; of anything else SQLite complains better
+        return False
+    return True
 
 
 @contextlib.contextmanager

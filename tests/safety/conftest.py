@@ -1,0 +1,7 @@
+"""What the tests of safety share with those of the flows: memories on every embedded backend, and a clock."""
+
+from __future__ import annotations
+
+from tests.flows.conftest import clock, memory, opener, place
+
+__all__ = ["clock", "memory", "opener", "place"]

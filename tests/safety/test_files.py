@@ -1,0 +1,120 @@
+"""What is written is its owner's alone, goes where it was sent and nowhere else, and takes no name from anybody."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import AgentMemory
+from recollect.errors import RecollectError
+from recollect.memory.restoring import restore_store
+from tests.embedders import HashEmbedder
+
+
+@pytest.fixture(autouse=True)
+def anybody_may_read() -> Iterator[None]:
+    """The worst that a machine can be set to: every file is everybody's unless its maker says otherwise."""
+    old = os.umask(0)
+    yield
+    os.umask(old)
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(directory)): stat.S_IMODE(path.lstat().st_mode)
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+async def filled(place: Any, **more: Any) -> AgentMemory:
+    memory = await AgentMemory.open(place, user="ada", session="s", embedder=HashEmbedder(), **more)
+    await memory.remember("I live in Lisbon.")
+    await memory.record_turn("Hello.", "Hi.")
+    return memory
+
+
+async def test_everything_that_is_written_is_its_owners_alone(tmp_path: Path):
+    """Mutants: `create_private` makes nothing; a copy is made with the usual mode."""
+    memory = await filled(tmp_path / "a.db")
+    await memory.export(tmp_path / "a.jsonl")
+    await memory.backup(tmp_path / "copy.db")
+    await memory.erase(user="nobody")
+    await memory.checkpoints.checkpoint("t", {"a": 1})
+    while_open = modes(tmp_path)
+    await memory.close()
+    await restore_store(tmp_path / "copy.db", tmp_path / "again.db", tmp_path / "a.db.erasures.jsonl")
+    found = while_open | modes(tmp_path)
+    assert {"a.db", "a.db-wal", "a.db-shm", "a.jsonl", "copy.db", "again.db", "a.db.erasures.jsonl"} <= found.keys()
+    # What is full of zeros, and kept for a full disk, tells nobody anything.
+    assert {name: oct(mode) for name, mode in found.items() if mode & 0o077 and "ballast" not in name} == {}
+
+
+async def test_a_directory_of_chroma_is_its_owners_alone(tmp_path: Path):
+    memory = await filled({"semantic": f"chroma:{tmp_path / 'c'}", "default": str(tmp_path / "a.db")})
+    await memory.close()
+    assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
+
+
+Writer = Callable[[AgentMemory, Path, Path], Awaitable[Any]]
+WRITERS: dict[str, Writer] = {
+    "export": lambda memory, backup, path: memory.export(path),
+    "export, overwriting": lambda memory, backup, path: memory.export(path, overwrite=True),
+    "backup": lambda memory, backup, path: memory.backup(path),
+    "restore": lambda memory, backup, path: restore_store(backup, path),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+async def test_nothing_of_anybody_else_is_overwritten_or_followed(writer: str, tmp_path: Path):
+    """Mutants: a copy that follows links; `check_new` that asks `exists`."""
+    memory = await filled(tmp_path / "a.db")
+    await memory.backup(tmp_path / "backup.db")
+    diary = tmp_path / "diary.txt"
+    diary.write_text("mine", "utf-8")
+    (tmp_path / "link").symlink_to(diary)
+    (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "way").symlink_to(tmp_path / "out")
+    for name in ("link", "dangling", "directory", "pipe", "diary.txt", "a.db", "..", ".", "", "out/..", "no/such/file"):
+        with pytest.raises(RecollectError):
+            await WRITERS[writer](memory, tmp_path / "backup.db", tmp_path / name if name else Path())
+    assert diary.read_text("utf-8") == "mine"
+    assert not (tmp_path / "elsewhere").exists()
+    assert list((tmp_path / "out").iterdir()) == []
+    await memory.close()
+
+
+@pytest.mark.parametrize("left", ["copy.db.partial", "copy.db.restoring", ".copy.db.partial"])
+async def test_a_link_that_waits_under_the_name_of_a_copy_on_its_way_is_not_followed(left: str, tmp_path: Path):
+    """Mutant: the copy on its way has a name that can be guessed."""
+    memory = await filled(tmp_path / "a.db")
+    await memory.backup(tmp_path / "backup.db")
+    diary = tmp_path / "diary.txt"
+    diary.write_text("mine", "utf-8")
+    (tmp_path / left).symlink_to(diary)
+    await memory.backup(tmp_path / "copy.db")
+    await memory.close()
+    (tmp_path / "copy.db").unlink()
+    await restore_store(tmp_path / "backup.db", tmp_path / "copy.db")
+    assert diary.read_text("utf-8") == "mine"
+    assert (tmp_path / left).is_symlink()
+
+
+async def test_a_backup_that_is_a_link_or_a_pipe_is_not_read(tmp_path: Path):
+    memory = await filled(tmp_path / "a.db")
+    await memory.backup(tmp_path / "backup.db")
+    await memory.close()
+    (tmp_path / "link").symlink_to(tmp_path / "backup.db")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe", "none"):
+        with pytest.raises(RecollectError):
+            await restore_store(tmp_path / name, tmp_path / "fresh.db")
+    assert not (tmp_path / "fresh.db").exists()

@@ -1,0 +1,83 @@
+"""The server itself keeps tenants apart: a role of its own, with statements of its own, sees nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from recollect import AgentMemory
+from tests.embedders import HashEmbedder
+from tests.servers.postgres import PASSWORD, Server
+
+TABLES = ("spaces", "records", "paths", "vectors", "postings", "entries", "tasks", "checkpoints", "steps")
+
+
+@pytest.fixture
+async def guest(postgres: Server) -> AsyncIterator[str]:
+    """A database with two tenants in it, and the address of a role that owns nothing and may read and write all."""
+    url = postgres.create("rows")
+    for tenant in ("acme", "globex"):
+        async with AgentMemory.open(url, tenant=tenant, user="ada", session="s", embedder=HashEmbedder()) as memory:
+            await memory.remember(f"The vault of {tenant} is blue.", metadata={"a": 1})
+            await memory.record_turn("Hello.", "Hi.")
+            await memory.checkpoints.checkpoint("job", {"a": 1})
+    with psycopg.connect(url) as owner:
+        if not _has_guest(owner):
+            with psycopg.connect(postgres.url("postgres", "postgres"), autocommit=True) as admin:
+                admin.execute(sql.SQL("create role guest login password {}").format(PASSWORD))
+        owner.execute("grant usage on schema recollect to guest")
+        owner.execute("grant all on all tables in schema recollect to guest")
+    yield postgres.url("rows", "guest")
+    postgres.drop("rows")
+
+
+def _has_guest(connection: psycopg.Connection) -> bool:
+    return connection.execute("select 1 from pg_roles where rolname = 'guest'").fetchone() is not None
+
+
+def _rows(connection: psycopg.Connection, table: str) -> list[tuple[str]]:
+    asked = sql.SQL("select tenant from recollect.{}").format(sql.Identifier(table))
+    return connection.execute(asked).fetchall()
+
+
+async def test_a_raw_query_without_a_tenant_sees_and_changes_nothing(guest: str):
+    """Mutant: the policy is not forced, or is left out of one table."""
+    with psycopg.connect(guest) as connection:
+        for table in TABLES:
+            assert _rows(connection, table) == [], table
+            name = sql.Identifier(table)
+            gone = connection.execute(sql.SQL("delete from recollect.{}").format(name)).rowcount
+            changed = connection.execute(sql.SQL("update recollect.{} set tenant = 'acme'").format(name)).rowcount
+            assert (gone, changed) == (0, 0), table
+        counted = connection.execute("select count(*) from recollect.records").fetchone()
+        assert counted == (0,)
+
+
+async def test_one_that_names_a_tenant_sees_that_one_alone(guest: str):
+    with psycopg.connect(guest) as connection:
+        connection.execute("set local recollect.tenant = 'acme'")
+        for table in ("spaces", "records", "paths", "vectors", "postings", "entries", "tasks", "checkpoints"):
+            assert {tenant for (tenant,) in _rows(connection, table)} == {"acme"}, table
+        found = connection.execute("select content from recollect.records where content like '%globex%'").fetchall()
+        assert found == []
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("update recollect.records set tenant = 'globex'")
+
+
+async def test_the_name_is_forgotten_with_its_transaction(guest: str):
+    with psycopg.connect(guest, autocommit=True) as connection:
+        with connection.transaction():
+            connection.execute("set local recollect.tenant = 'acme'")
+            assert _rows(connection, "records")
+        assert _rows(connection, "records") == []
+
+
+async def test_nobody_reads_a_partition_past_its_table(guest: str):
+    with psycopg.connect(guest) as connection:
+        connection.execute("set local recollect.everyone = 'on'")
+        for part in range(16):
+            for table in TABLES:
+                assert _rows(connection, f"{table}_{part}") == []
