@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
+import apsw
 import pytest
 
+from recollect import StoreClosed
 from recollect.doctor.checklist import CHECKLIST
 from tests.doctor.breakages import BREAKAGES, Breakage, Tools
 from tests.doctor.ward import Ward
@@ -35,3 +40,75 @@ async def test_what_is_broken_is_what_is_found(
 ):
     await breakage.do(Tools(ward, request, monkeypatch))
     assert await ward.ill() == {breakage.check: breakage.status}
+
+
+async def test_torn_pages_are_a_finding_and_no_traceback(ward: Ward):
+    """Mutant: `Patient.examine` lets the error of a damaged file through."""
+    with ward.path.open("r+b") as file:
+        for page in range(6, 30):
+            file.seek(page * 8192)
+            file.write(b"\xff" * 8192)
+    report = await ward.examined()
+    assert report["disk.integrity"].status == "fail"
+    assert "not looked at" in report["index.words"].detail
+    assert len(report.findings) == 35
+
+
+async def test_damage_that_even_the_first_question_meets(ward: Ward):
+    """Mutant: the same."""
+    connection = apsw.Connection(str(ward.path))
+    page = connection.execute("select rootpage from sqlite_schema where name = 'spaces'").get
+    connection.close()
+    with ward.path.open("r+b") as file:
+        file.seek((page - 1) * 8192)
+        file.write(b"\xff" * 8192)
+    report = await ward.examined()
+    assert {one.id for one in report.findings if one.status == "fail"} == {"disk.integrity"}
+
+
+async def test_a_small_store_is_looked_at_within_a_second(ward: Ward):
+    """The best of three: the machine may have other things to do."""
+    took = []
+    for _ in range(3):
+        started = time.perf_counter()
+        await ward.examined()
+        took.append(time.perf_counter() - started)
+    assert min(took) < 1
+
+
+async def test_a_copy_is_known_of_at_once(ward: Ward):
+    """Mutant: `vitals` does not wait for the note."""
+    ward.raw("delete from meta where name = 'backed_up'")
+    memory = await ward.opened()
+    assert await ward.ill() == {"upkeep.backup": "warn"}
+    await memory.backup(ward.directory / "just-now.db")
+    assert await ward.ill() == {}
+
+
+async def test_a_copy_waits_for_nobody_who_writes(ward: Ward):
+    """Mutant: `backup` waits for its note."""
+    memory = await ward.opened()
+    holder = apsw.Connection(str(ward.path))
+    holder.execute("begin immediate")
+    try:
+        async with asyncio.timeout(10):
+            await memory.backup(ward.directory / "meanwhile.db")
+    finally:
+        holder.close()
+    assert (ward.directory / "meanwhile.db").exists()
+
+
+async def test_progress_says_what_is_under_way(ward: Ward):
+    told: list[tuple[str, int, int]] = []
+    memory = await ward.opened()
+    await memory.doctor(progress=lambda title, done, total: told.append((title, done, total)))
+    assert [done for _, done, _ in told] == list(range(36))
+    assert {total for *_, total in told} == {35}
+    assert told[20][0] == CHECKLIST[20].title
+
+
+async def test_a_memory_that_was_closed_is_not_examined(ward: Ward):
+    memory = await ward.opened()
+    await memory.close()
+    with pytest.raises(StoreClosed):
+        await memory.doctor()

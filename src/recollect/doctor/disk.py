@@ -9,6 +9,7 @@ from pathlib import Path
 from recollect.doctor.check import Check, counted, of_each, sized
 from recollect.doctor.finding import Verdict, failed, passed, warned
 from recollect.doctor.patient import Patient, Place
+from recollect.errors import StoreCorrupt
 from recollect.stores.health import Examined, Repair, Vitals
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -17,16 +18,19 @@ _LONG_LOG, _ENDLESS_LOG = 64 * _MIB, _GIB
 # Below this size it does not matter how much of a file is unused.
 _WORTH_PACKING, _MUCH_UNUSED = 64 * _MIB, 0.25
 _LONGEST = 160
+_RESTORE = "stop what writes to it, then recollect restore BACKUP; see docs/howto/operate.md"
 
 
 async def the_data_is_sound(patient: Patient) -> Verdict:
+    damaged = [place for place in patient.places if place.store is not None and isinstance(place.error, StoreCorrupt)]
+    if damaged:
+        return failed("; ".join(str(place.error) for place in damaged), _RESTORE)
+
     async def look(place: Place, vitals: Vitals) -> Verdict:
         faults = (await patient.soundness(place)).faults
         if faults:
             first = " ".join(faults[0].split())[:_LONGEST]
-            return failed(
-                f"{counted(len(faults), 'fault')}, the first: {first}", "restore a backup; see docs/howto/operate.md"
-            )
+            return failed(f"{counted(len(faults), 'fault')}, the first: {first}", _RESTORE)
         return passed("every page, every count and every checksum is right")
 
     return await of_each(patient, look, "there is no store")

@@ -8,7 +8,7 @@ from recollect.doctor.advisories import AS_OF, known_holes
 from recollect.doctor.check import Check, of_each
 from recollect.doctor.finding import Verdict, failed, passed, warned
 from recollect.doctor.patient import Patient, Place
-from recollect.errors import SchemaTooNew
+from recollect.errors import SchemaTooNew, StoreCorrupt
 from recollect.stores.health import Vitals
 
 # No clock that is right says less: this was written later.
@@ -18,7 +18,7 @@ _AHEAD = timedelta(minutes=2)
 
 
 async def stores_open(patient: Patient) -> Verdict:
-    ill = [place for place in patient.places if place.error is not None and not _is_of_schema(place)]
+    ill = [place for place in patient.places if place.error is not None and not _has_its_own_check(place)]
     if ill:
         return failed("; ".join(str(place.error) for place in ill), "see to what it says, then run recollect doctor")
     return passed(f"{', '.join(place.name for place in patient.places)}: open and answering")
@@ -105,6 +105,11 @@ async def clocks_agree(patient: Patient) -> Verdict:
 
 def _is_of_schema(place: Place) -> bool:
     return isinstance(place.error, SchemaTooNew)
+
+
+def _has_its_own_check(place: Place) -> bool:
+    """Whether what is wrong is told elsewhere: by `store.schema`, or by `disk.integrity` where it did open."""
+    return _is_of_schema(place) or (place.store is not None and isinstance(place.error, StoreCorrupt))
 
 
 CHECKS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.doctor.check import Check, counted, of_each
+from recollect.doctor.check import OPENED_FIRST, Check, counted, of_each
 from recollect.doctor.finding import Verdict, failed, not_applicable, passed, warned
 from recollect.doctor.patient import Patient, Place
 from recollect.errors import RecollectError
@@ -10,6 +10,8 @@ from recollect.stores.base import Log, Records
 from recollect.stores.health import Examined, Vitals
 from recollect.stores.ops import Model
 from recollect.values import Scope
+
+_DAMAGED = warned("it was not looked at: the data itself is damaged", "see disk.integrity")
 
 
 async def the_model_is_the_same(patient: Patient) -> Verdict:
@@ -38,7 +40,11 @@ async def the_model_is_the_same(patient: Patient) -> Verdict:
 
 async def every_item_has_its_vector(patient: Patient) -> Verdict:
     async def look(place: Place, vitals: Vitals) -> Verdict | None:
+        if not isinstance(place.store, Records):
+            return None
         sound = await patient.soundness(place)
+        if sound.faults and sound.lacking_vectors is None:
+            return _DAMAGED
         if sound.lacking_vectors is None:
             return None
         model = patient.embedding.name if patient.embedding is not None else patient.settings.embedder
@@ -54,7 +60,11 @@ async def every_item_has_its_vector(patient: Patient) -> Verdict:
 
 async def every_item_has_its_words(patient: Patient) -> Verdict:
     async def look(place: Place, vitals: Vitals) -> Verdict | None:
+        if not isinstance(place.store, Records):
+            return None
         sound = await patient.soundness(place)
+        if sound.faults and sound.lacking_words is None:
+            return _DAMAGED
         if sound.lacking_words is None:
             return None
         if sound.lacking_words or sound.stray_words:
@@ -78,8 +88,8 @@ async def make_words_anew(patient: Patient) -> None:
 
 async def what_was_said_is_found(patient: Patient) -> Verdict:
     place = patient.place_of("conversation")
-    if not isinstance(place.store, Log):
-        return warned(place.closed, "recollect doctor, once store.opens has passed")
+    if place.error is not None or not isinstance(place.store, Log):
+        return warned(place.closed, OPENED_FIRST)
     if patient.turns is None:
         return warned("it was not looked at: there is no model to index with", "recollect setup")
     owners = await _speakers(place.store)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from recollect.clock import Clock, aware
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, StoreClosed
 from recollect.inference.base import Embedding
 from recollect.settings import Settings, shown
 from recollect.stores.base import Store
@@ -90,14 +90,19 @@ class Patient:
         return next(place for place in self.places if tier in place.tiers)
 
     def stores(self, kind: type[T]) -> list[T]:
-        """The stores that open and can do something, each once."""
-        return [place.store for place in self.places if isinstance(place.store, kind)]
+        """The stores that answer and can do something, each once."""
+        return [place.store for place in self.places if place.error is None and isinstance(place.store, kind)]
 
     async def examine(self) -> None:
-        """Ask every store how it is."""
+        """Ask every store how it is; one that cannot say so is as good as shut."""
         for place in self.places:
             if isinstance(place.store, Examined):
-                place.vitals = await place.store.vitals()
+                try:
+                    place.vitals, place.error = await place.store.vitals(), None
+                except StoreClosed:  # not an illness: whoever closed it is asking
+                    raise
+                except RecollectError as error:
+                    place.vitals, place.error = None, error
         self._sound.clear()
 
     async def soundness(self, place: Place) -> Soundness:
@@ -106,6 +111,3 @@ class Patient:
         if place.url not in self._sound:
             self._sound[place.url] = await place.store.soundness()
         return self._sound[place.url]
-
-    async def tenants(self, store: Store) -> list[str]:
-        return await store.tenants()

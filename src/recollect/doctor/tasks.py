@@ -66,8 +66,8 @@ async def every_outcome_is_known(patient: Patient) -> Verdict:
 
 
 def _tasks(patient: Patient) -> Tasks | None:
-    store = patient.place_of("checkpoints").store
-    return store if isinstance(store, Tasks) else None
+    place = patient.place_of("checkpoints")
+    return place.store if place.error is None and isinstance(place.store, Tasks) else None
 
 
 def _not_looked(patient: Patient) -> Verdict:

@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 from recollect.clock import from_micros
-from recollect.doctor.check import Check, counted, of_each, sized
+from recollect.doctor.check import OPENED_FIRST, Check, counted, of_each, sized
 from recollect.doctor.finding import Verdict, failed, not_applicable, passed, warned
 from recollect.doctor.patient import Patient, Place
 from recollect.lifecycle.beside import chain_faults
@@ -46,7 +46,7 @@ async def copies_are_fresh(patient: Patient) -> Verdict:
 async def the_lifecycle_runs(patient: Patient) -> Verdict:
     place = patient.place_of("semantic")
     if place.vitals is None or not isinstance(place.store, Records):
-        return warned(place.closed, "recollect doctor, once store.opens has passed")
+        return warned(place.closed, OPENED_FIRST)
     now, last = patient.now, await _last_run(place.store)
     known = [one.vitals.oldest for one in patient.places if one.vitals is not None and one.vitals.oldest is not None]
     if not known or now - min(known) < _DAY:
@@ -61,6 +61,9 @@ async def the_lifecycle_runs(patient: Patient) -> Verdict:
 
 async def erasures_are_complete(patient: Patient) -> Verdict:
     stores = patient.stores(Erasing)  # type: ignore[type-abstract]
+    shut = [place.closed for place in patient.places if place.error is not None]
+    if shut:
+        return warned("; ".join(shut), OPENED_FIRST)
     if not stores:
         return not_applicable("no store here keeps a ledger of erasures")
     open_ones: dict[str, Erasure] = {}
@@ -76,8 +79,9 @@ async def erasures_are_complete(patient: Patient) -> Verdict:
         return passed(f"{counted(done, 'erasure')} complete, none pending")
     age = patient.now - min(row.requested_at for row in open_ones.values())
     tell = failed if age > _DAY else warned
+    hours = max(age, timedelta()).total_seconds() / 3600
     return tell(
-        f"{counted(len(open_ones), 'erasure is', 'erasures are')} not complete, the oldest for {age}".split(".")[0],
+        f"{counted(len(open_ones), 'erasure is', 'erasures are')} not complete, the oldest for {hours:,.1f} h",
         "recollect lifecycle",
     )
 
@@ -91,9 +95,8 @@ async def nothing_waits_for_review(patient: Patient) -> Verdict:
             f"{counted(waiting, 'text waits', 'texts wait')} in quarantine",
             "recollect quarantine list, then approve or drop",
         )
-    if any(place.store is None for place in patient.places):
-        return warned(next(place.closed for place in patient.places if place.store is None), "see store.opens")
-    return passed("quarantine is empty")
+    shut = [place.closed for place in patient.places if place.error is not None]
+    return warned("; ".join(shut), OPENED_FIRST) if shut else passed("quarantine is empty")
 
 
 async def growth_has_room(patient: Patient) -> Verdict:

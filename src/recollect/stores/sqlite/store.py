@@ -62,6 +62,7 @@ class SqliteStore:
         self._clock = clock
         self._counting: asyncio.TimerHandle | None = None
         self._counted: Future[object] | None = None
+        self._noted: Future[object] | None = None
 
     @classmethod
     def open(
@@ -108,8 +109,9 @@ class SqliteStore:
 
     async def backup(self, path: str) -> None:
         await self._readers.ask(lambda connection: copy(connection, Path(os.path.abspath(path))))
+        # Not waited for: a copy is a copy, whoever holds the write lock and however full this disk is.
         now = self._clock()
-        await self._writer.submit(lambda connection: health.note_backup(connection, now), durable=False)
+        self._noted = self._writer.queue(lambda connection: health.note_backup(connection, now), durable=False)
 
     async def tenants(self) -> list[str]:
         return await self._readers.ask(moving.tenants)
@@ -117,6 +119,8 @@ class SqliteStore:
     # Health
 
     async def vitals(self) -> Vitals:
+        if self._noted is not None and not self._noted.done():
+            await asyncio.wait([asyncio.wrap_future(self._noted)], timeout=_COUNTED_WITHIN)
         now = self._clock()
         told = await self._readers.ask(lambda connection: health.vitals(connection, self.path, now))
         return replace(told, locked=await asyncio.to_thread(health.locked, self.path))
