@@ -85,8 +85,8 @@ class InMemoryStore:
         return (await self.soundness()).sentences
 
     async def vitals(self) -> Vitals:
-        self._check_open()
-        return Vitals(engine="memory", survives="nothing", locked="")
+        items = sum(count.items for count in await self.spaces())
+        return Vitals(engine="memory", survives="nothing", locked="", items=items)
 
     async def soundness(self) -> Soundness:
         self._check_open()
