@@ -6,8 +6,11 @@ import stat
 
 import pytest
 
-from recollect.doctor import DoctorReport
+from recollect import Settings
+from recollect.doctor import DoctorReport, Finding, Patient, examine
+from recollect.doctor.check import Check, Mend
 from recollect.doctor.checklist import CHECKLIST
+from recollect.doctor.finding import Verdict, warned
 from tests.doctor.breakages import BREAKAGES, Tools
 from tests.doctor.ward import Ward
 
@@ -65,3 +68,34 @@ async def test_without_being_asked_nothing_is_mended(ward: Ward):
     ward.path.chmod(0o644)
     assert statuses(await ward.examined())["access.files"] == "warn"
     assert stat.S_IMODE(ward.path.stat().st_mode) == 0o644
+
+
+async def test_a_mend_that_did_not_help_is_not_called_one(ward: Ward):
+    """Mutant: `mended` is said without a second look."""
+    found = await mended_by(ward, nothing)
+    assert (found.status, found.mended) == ("warn", False)
+
+
+async def test_a_mend_that_fails_is_told(ward: Ward):
+    found = await mended_by(ward, refused)
+    assert (found.status, found.mended) == ("warn", False)
+    assert "could not be mended (PermissionError)" in found.detail
+
+
+async def mended_by(ward: Ward, mend: Mend) -> Finding:
+    async def look(patient: Patient) -> Verdict:
+        return warned("it is as it was", "something else")
+
+    patient = Patient(settings=Settings(), clock=ward.clock, places=())
+    [found] = (
+        await examine(patient, fix=True, checks=[Check("a.check", "A check", "It matters.", look, mend)])
+    ).findings
+    return found
+
+
+async def nothing(patient: Patient) -> None:
+    """Helps nobody."""
+
+
+async def refused(patient: Patient) -> None:
+    raise PermissionError(1, "not yours")

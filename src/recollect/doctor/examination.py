@@ -9,9 +9,13 @@ from recollect.doctor.checklist import CHECKLIST
 from recollect.doctor.finding import DoctorReport, Finding, Verdict, failed
 from recollect.doctor.patient import Patient
 from recollect.errors import RecollectError
+from recollect.stores.health import Tell
 
 Progress = Callable[[str, int, int], None]
-"""Called with the title of the check that begins, how many are done, and how many there are."""
+"""Called with the title of the check that is under way, how many are done, and how many there are.
+
+A check that reads everything calls it again with what it reads next, and may do so in another thread.
+"""
 
 
 async def examine(
@@ -23,10 +27,15 @@ async def examine(
     for done, check in enumerate(checks):
         if progress is not None:
             progress(check.title, done, len(checks))
+            patient.tell = _within(progress, check.title, done, len(checks))
         findings.append(await _found(patient, check, fix=fix))
     if progress is not None:
         progress("done", len(checks), len(checks))
     return DoctorReport(patient.now, tuple(findings))
+
+
+def _within(progress: Progress, title: str, done: int, total: int) -> Tell:
+    return lambda stage: progress(f"{title}: {stage}", done, total)
 
 
 async def _found(patient: Patient, check: Check, *, fix: bool) -> Finding:

@@ -15,7 +15,7 @@ from recollect.inference.base import Embedding
 from recollect.settings import Settings, shown
 from recollect.stores.base import Store
 from recollect.stores.connect import file_of
-from recollect.stores.health import Examined, Soundness, Vitals
+from recollect.stores.health import Examined, Soundness, Tell, Vitals, quiet
 from recollect.values import Scope, Tier
 
 T = TypeVar("T")
@@ -80,6 +80,8 @@ class Patient:
     """The language model for cheap work, by name; empty: there is none."""
     turns: Turns | None = None
     room: Callable[[Path], int] = room_at
+    tell: Tell = quiet
+    """What a long look says while it lasts."""
     _sound: dict[str, Soundness] = field(default_factory=dict)
 
     @property
@@ -109,5 +111,5 @@ class Patient:
         """A look at everything, which is made once."""
         assert isinstance(place.store, Examined)
         if place.url not in self._sound:
-            self._sound[place.url] = await place.store.soundness()
+            self._sound[place.url] = await place.store.soundness(self.tell)
         return self._sound[place.url]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,14 @@ Survives = Literal["power loss", "a crash of its processes", "nothing"]
 
 Repair = Literal["ballast", "log", "words"]
 """What can be put right without losing anything: the room kept back, the log, the index of words."""
+
+
+Tell = Callable[[str], None]
+"""Called with what is looked at next, perhaps in another thread: a long look says how far it has got."""
+
+
+def quiet(stage: str) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ class Examined(Protocol):
     async def vitals(self) -> Vitals:
         """What can be told at once."""
 
-    async def soundness(self) -> Soundness:
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
         """What a look at everything tells."""
 
     async def repair(self, what: Repair) -> None:

@@ -27,7 +27,7 @@ from recollect.stores.chroma.mend import mended
 from recollect.stores.chroma.search import Search
 from recollect.stores.chroma.shelf import Shelf
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
-from recollect.stores.health import Repair, Soundness, Vitals
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.ops import Model, Put, Touch, Write
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
@@ -108,7 +108,8 @@ class ChromaStore:
         directory, size = Address.parse(self.url).directory, await self.size()
         return await self._run(lambda engine: vitals(engine, directory, size))
 
-    async def soundness(self) -> Soundness:
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        tell("items and vectors")
         return await self._run(soundness)
 
     async def repair(self, what: Repair) -> None:

@@ -17,7 +17,7 @@ from recollect.stores.admission import admitted, check_claim, check_ttl, count_o
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
-from recollect.stores.health import Repair, Soundness, Vitals
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.in_memory.erasing import Erasures
 from recollect.stores.in_memory.log import Entries
 from recollect.stores.in_memory.records import Items
@@ -88,7 +88,8 @@ class InMemoryStore:
         items = sum(count.items for count in await self.spaces())
         return Vitals(engine="memory", survives="nothing", locked="", items=items)
 
-    async def soundness(self) -> Soundness:
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        tell("nothing")
         self._check_open()
         return Soundness()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.stores.health import Soundness
+from recollect.stores.health import Soundness, Tell
 from recollect.stores.postgres.journal import intact
 from recollect.stores.postgres.models import DIM, GENERATION
 from recollect.stores.postgres.server import Work
@@ -48,11 +48,14 @@ _WORDS = """
 _CHECKPOINTS = "select task, version, state, sha256 from recollect.checkpoints"
 
 
-async def soundness(work: Work) -> Soundness:
+async def soundness(work: Work, tell: Tell) -> Soundness:
     """What is wrong with a store."""
+    tell("vectors")
     [[lacking_vectors]] = await work.rows(_LACKING_VECTORS, {})
     [[stray_vectors]] = await work.rows(_STRAY_VECTORS, {})
+    tell("words")
     [[lacking_words, stray_words]] = await work.rows(_WORDS, {})
+    tell("counts and checksums")
     return Soundness(
         faults=tuple(await _faults(work)),
         lacking_vectors=lacking_vectors,

@@ -14,7 +14,7 @@ from recollect.errors import RecollectError, StoreClosed, Unsupported
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
-from recollect.stores.health import Repair, Soundness, Vitals
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write
 from recollect.stores.postgres import health, index, items, journal, logs, models, moving, search, tasks
@@ -88,9 +88,9 @@ class PostgresStore:
         async with self._server.reading(None) as work:
             return await health.vitals(work)
 
-    async def soundness(self) -> Soundness:
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
         async with self._server.reading(None) as work:
-            return await soundness(work)
+            return await soundness(work, tell)
 
     async def repair(self, what: Repair) -> None:
         raise Unsupported(f"the {what} of a server is looked after by the server itself; there is nothing to repair")

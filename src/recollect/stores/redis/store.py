@@ -12,7 +12,7 @@ from recollect.errors import Unsupported
 from recollect.stores import leases
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, Step, Task
-from recollect.stores.health import Repair, Soundness, Vitals
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.ops import Entry, LogWrite, TaskStatus, TaskWrite, Write, only_removes
 from recollect.stores.redis import health, values
 from recollect.stores.redis.batch import Decision, Rows, decided, put_back, put_in_hands, tasks_in
@@ -97,7 +97,8 @@ class RedisStore:
     async def vitals(self) -> Vitals:
         return health.vitals(await self._server.examined())
 
-    async def soundness(self) -> Soundness:
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        tell("checksums")
         return Soundness(faults=tuple(await self._table.damaged()))
 
     async def repair(self, what: Repair) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.health import Soundness
+from recollect.stores.health import Soundness, Tell
 from recollect.stores.sqlite import states, words
 from recollect.stores.sqlite.generations import active
 from recollect.stores.sqlite.rows import SEQ_BITS
@@ -56,6 +58,7 @@ _UNEMBEDDED = """
     where s.tier in ('semantic', 'procedural')
 """
 _BYTES_A_NUMBER = 2  # float16
+_CHARACTERS_AT_ONCE = 1 << 20
 
 _CHECKPOINTS = "select task, version, cast(state as blob), sha256 from checkpoints"
 
@@ -65,18 +68,23 @@ _LENGTHS = "select place & ?, length from records where space = ?"
 _EVERY_TERM = "select place, space, terms from records"
 
 
-def soundness(connection: apsw.Connection) -> Soundness:
+def soundness(connection: apsw.Connection, tell: Tell) -> Soundness:
     """What is wrong with a file."""
     try:
         # A reader that searched before somebody else deleted takes its own old idea of the word index for damage in it.
+        tell("pages")
         connection.execute("select rowid from words where words match 'x' limit 1").fetchall()
         said = [str(row[0]) for row in connection.execute("pragma integrity_check")]
         # Once the pages themselves are damaged, what our rows say is hearsay.
         if said != ["ok"]:
             return Soundness(faults=tuple(said))
+        tell("words")
         lacking, stray = _words(connection)
+        tell("counts and checksums")
+        faults = tuple(_of_rows(connection))
+        tell("vectors")
         return Soundness(
-            faults=tuple(_of_rows(connection)),
+            faults=faults,
             lacking_vectors=_lacking_vectors(connection),
             stray_vectors=connection.execute(_STRAY_VECTORS).get,
             lacking_words=lacking,
@@ -120,8 +128,8 @@ def _words(connection: apsw.Connection) -> tuple[int, int]:
     sizes = {int(id): int(last) + 1 for id, last in connection.execute("select id, next_seq from spaces")}
     found: dict[int, NDArray[np.int64]] = {space: np.zeros(size, np.int64) for space, size in sizes.items()}
     strays: set[int] = set()
-    for (listed,) in connection.execute(_OCCURRENCES):
-        for space, seqs in _by_space(np.fromstring(str(listed), np.int64, sep=",")):
+    for places in _listed(connection):
+        for space, seqs in _by_space(places):
             counts = found.get(space)
             if counts is None:
                 strays.update((space << SEQ_BITS | seqs).tolist())
@@ -141,7 +149,21 @@ def _words(connection: apsw.Connection) -> tuple[int, int]:
     return lacking, stray
 
 
+def _listed(connection: apsw.Connection) -> Iterator[NDArray[np.int64]]:
+    """The places of every occurrence, many words at a time: most words have few."""
+    held: list[str] = []
+    size = 0
+    for (listed,) in connection.execute(_OCCURRENCES):
+        held.append(str(listed))
+        size += len(held[-1])
+        if size > _CHARACTERS_AT_ONCE:
+            yield np.fromstring(",".join(held), np.int64, sep=",")
+            held, size = [], 0
+    if held:
+        yield np.fromstring(",".join(held), np.int64, sep=",")
+
+
 def _by_space(places: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """The numbers within each space; nearly always it is one, for a word of the index belongs to one."""
+    """The numbers within each space: few of them, for the index is in the order of spaces."""
     spaces, mask = places >> SEQ_BITS, (1 << SEQ_BITS) - 1
     return [(int(space), places[spaces == space] & mask) for space in np.unique(spaces)]

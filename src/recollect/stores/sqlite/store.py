@@ -20,7 +20,7 @@ from recollect.stores.admission import admitted, check_claim, check_ttl, count_o
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
-from recollect.stores.health import Repair, Soundness, Vitals
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write, is_durable, only_removes
 from recollect.stores.receipts import ErasureReceipt, Scan
@@ -125,8 +125,8 @@ class SqliteStore:
         told = await self._readers.ask(lambda connection: health.vitals(connection, self.path, now))
         return replace(told, locked=await asyncio.to_thread(health.locked, self.path))
 
-    async def soundness(self) -> Soundness:
-        return await self._readers.ask(soundness)
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        return await self._readers.ask(lambda connection: soundness(connection, tell))
 
     async def repair(self, what: Repair) -> None:
         match what:
