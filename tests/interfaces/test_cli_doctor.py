@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from recollect.doctor.checklist import CHECKLIST
 from tests.interfaces.running import OK, Call, caller
+from tests.interfaces.test_cli_terminal import seen
 
 ILL = 1
 SECRET = "The code of the locker is heliotrope."
@@ -63,6 +65,14 @@ def test_a_failure_is_an_exit_code(call: Call, tmp_path: Path):
 def test_nothing_in_it_can_drive_a_terminal(call: Call, tmp_path: Path):
     done = call(tmp_path, "doctor", "--store", "a\x1b[2J\x1b]0;title\x07b.db")
     assert "\x1b" not in done.out
+
+
+def test_at_a_terminal_it_is_a_table_and_says_what_is_looked_at(call: Call, tmp_path: Path):
+    call(tmp_path, "remember", SECRET)
+    code, shown = seen(tmp_path, "doctor")
+    assert code == OK
+    assert all(check.id in shown for check in CHECKLIST)
+    assert "35/35" in shown
 
 
 def test_what_is_mended_is_told(call: Call, tmp_path: Path):
