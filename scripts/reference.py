@@ -44,6 +44,7 @@ MET = {
     "recollect.lifecycle": ("Lifecycle",),
     "recollect.lifecycle.report": ("Action",),
     "recollect.memory.stats": ("Stats", "TierStats"),
+    "recollect.doctor": ("DoctorReport", "Finding"),
     "recollect.memory.exporting": ("ExportReport",),
     "recollect.memory.importing": ("ImportReport",),
     "recollect.runtime.checkpoints": ("Checkpoints", "Version"),

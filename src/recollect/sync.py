@@ -240,6 +240,7 @@ class AgentMemory:
     erasures = _blocking(_AsyncMemory.erasures)
     verify_erasure = _blocking(_AsyncMemory.verify_erasure)
     check = _blocking(_AsyncMemory.check)
+    doctor = _blocking(_AsyncMemory.doctor)
     reembed = _blocking(_AsyncMemory.reembed)
 
     @property

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.testing import DurableContract, ErasingContract, LogContract, RecordsContract, TasksContract
+from recollect.testing import (
+    DurableContract,
+    ErasingContract,
+    ExaminedContract,
+    LogContract,
+    RecordsContract,
+    TasksContract,
+)
 
 EVERY = ["in_memory", "sqlite", "postgres"]
 REDIS = ["redis", "redis_cluster"]
@@ -28,6 +35,11 @@ class TestTasks(TasksContract):
 
 @pytest.mark.parametrize("store", ["in_memory", "sqlite"], indirect=True)
 class TestErasing(ErasingContract):
+    pass
+
+
+@pytest.mark.parametrize("store", [*EVERY, *REDIS, *CHROMA], indirect=True)
+class TestExamined(ExaminedContract):
     pass
 
 

@@ -22,7 +22,7 @@ from tests.interfaces.running import INTERRUPTED, OK, PLAIN, RECOLLECT, USAGE, C
 
 FRONT_DOOR = (
     "demo", "remember", "recall", "forget", "erase", "procedures", "tasks", "export", "import", "backup", "stats",
-    "reembed", "lifecycle", "chat", "eval", "config",
+    "doctor", "reembed", "lifecycle", "chat", "eval", "config",
 )  # fmt: skip
 EVERYWHERE = ("--store", "--user", "--agent", "--session", "--tenant", "--json")
 # They concern no store and nobody's memory.

@@ -36,9 +36,10 @@ STATEMENTS = {"execute", "executemany", "executescript", "rows", "row", "pragma"
 CONSTANT = re.compile(r"(\w+\.)?_?[A-Z][A-Z0-9_]*")
 # Statements that are put together when they are asked for: where, and of what. Never of anything that came in.
 PUT_TOGETHER = {
+    "postgres/health.py": "constants, and a command that is shown and not run",
     "postgres/holdings.py": "the three clauses above it, of those kinds that a batch has",
     "postgres/index.py": "names and numbers through psycopg.sql, which quotes them",
-    "postgres/integrity.py": "a table of our own statements",
+    "postgres/soundness.py": "a table of our own statements",
     "postgres/items.py": "filters",
     "postgres/locks.py": "a number: a hash of a space and a task",
     "postgres/migrations/__init__.py": "our own files",
@@ -49,6 +50,7 @@ PUT_TOGETHER = {
     "sqlite/filters.py": "clauses of our own for each condition; paths and values are bound",
     "sqlite/gather.py": "filters",
     "sqlite/generations.py": "one of two generations, by its letter",
+    "sqlite/health.py": "a table of our own statements",
     "sqlite/lexicon.py": "one of two constants",
     "sqlite/matrix.py": "one of two generations",
     "sqlite/migrations/__init__.py": "our own files",
@@ -56,6 +58,7 @@ PUT_TOGETHER = {
     "sqlite/physical.py": "a table of our own statements",
     "sqlite/records.py": "one of two generations",
     "sqlite/search.py": "filters",
+    "sqlite/soundness.py": "one of two generations",
     "sqlite/wiping.py": "a table of our own statements",
     "sqlite/writer.py": "one of two constants",
 }

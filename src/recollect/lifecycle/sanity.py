@@ -10,7 +10,8 @@ from recollect.errors import Conflict
 from recollect.lifecycle.marks import Marks
 from recollect.lifecycle.run import Run
 
-_NAME = "clock"
+NOTE = "clock"
+"""The note on when the lifecycle last ran."""
 
 # Whoever runs once a month is believed; a clock that is set to another year is not, at once.
 _LEAP = timedelta(days=100)
@@ -21,7 +22,7 @@ _NOTED_EVERY = timedelta(hours=1)
 async def is_believable(run: Run) -> bool:
     """Whether what depends on the time may be done. A doubtful time is noted, and believed once it has lasted."""
     marks = Marks(run.ground, run.scope)
-    held = (await marks.get([_NAME])).get(_NAME)
+    held = (await marks.get([NOTE])).get(NOTE)
     told = dict(held.metadata) if held is not None else {}
     grace = timedelta(seconds=run.means.settings.purge_grace_seconds)
     last, doubt = _moment(told, "at"), _moment(told, "doubt")
@@ -39,7 +40,7 @@ async def is_believable(run: Run) -> bool:
         )
     if changed != told:
         with contextlib.suppress(Conflict):  # another run has noted the same moment
-            await run.ground.write(marks.put(_NAME, changed, held, run.now))
+            await run.ground.write(marks.put(NOTE, changed, held, run.now))
     return believed
 
 

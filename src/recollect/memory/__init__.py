@@ -1,6 +1,7 @@
 """AgentMemory: the one object an application holds; it wires the parts together and holds no policy."""
 
 from recollect.memory.agent_memory import AgentMemory
+from recollect.memory.examining import Around, examine_store
 from recollect.memory.exporting import ExportReport
 from recollect.memory.importing import ImportReport
 from recollect.memory.migration import MigrationReport, migrate_store
@@ -13,6 +14,7 @@ from recollect.memory.turn_record import TurnRecord
 
 __all__ = [
     "AgentMemory",
+    "Around",
     "ExportReport",
     "ImportReport",
     "MigrationReport",
@@ -22,6 +24,7 @@ __all__ = [
     "StepRecord",
     "TaskOutcome",
     "TurnRecord",
+    "examine_store",
     "migrate_store",
     "reembed_store",
     "restore_store",

@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from recollect.clock import Clock
+from recollect.doctor import DoctorReport
 from recollect.inference.base import Embedder
 from recollect.inference.connect import connect_embedder
 from recollect.lifecycle import ErasureReceipt, Lifecycle, Subject, Verification
 from recollect.memory.asked import Options, asked
 from recollect.memory.by_source import SourceForgotten, forget_source
+from recollect.memory.examining import examine_memory
 from recollect.memory.export_file import check_new, checked_path
 from recollect.memory.exporting import Exported, ExportReport, export
 from recollect.memory.importing import Import, ImportReport
@@ -292,6 +294,17 @@ class AgentMemory:
     async def check(self) -> list[str]:
         """What is wrong with the stored data, a sentence each; empty when it is sound."""
         return [line for store in self._parts.stores.every for line in await store.check()]
+
+    async def doctor(
+        self, *, fix: bool = False, progress: Callable[[str, int, int], None] | None = None
+    ) -> DoctorReport:
+        """Go through 35 points: each is a pass, a warning or a failure, with the command that puts it right.
+
+        It looks at every store as a whole, whosever scope this is, and tells nothing of what is kept. With `fix`, what
+        nothing can be lost by is put right: permissions of files, the log, the room kept back, the index of words and
+        that of turns.
+        """
+        return await examine_memory(self._parts, fix=fix, progress=progress)
 
     async def reembed(
         self,

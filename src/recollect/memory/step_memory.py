@@ -55,7 +55,7 @@ class Minds:
             tier: stores.tasks() if tier == "checkpoints" else cast(Store, waiting[id(stores.records(tier))])
             for tier in NEEDS
         }
-        parts = replace(self._parts, stores=Stores(by_tier))
+        parts = replace(self._parts, stores=Stores(by_tier, self._parts.stores.urls))
         # In one store a failed attempt leaves nothing behind, and whatever is told again is told for the first time.
         return self._twin(replace(parts, act=_acts(name)) if len(waiting) > 1 else parts)
 

@@ -125,6 +125,11 @@ class TurnIndex:
             await self._done(_PATIENCE)
         return True
 
+    async def behind(self, scope: Scope) -> int:
+        """How many entries of one user and agent may not be indexed, once what is under way has had its time."""
+        await self._done(_PATIENCE)
+        return sum((await self._behind(await self._ends(owner_of(space_of(scope))))).values())
+
     async def catch_up(self, scope: Scope) -> None:
         """Index all that is not, of one user and agent, and wait for it."""
         self._soon(await self._behind(await self._ends(owner_of(space_of(scope)))))

@@ -31,8 +31,13 @@ Place = str | Path | Mapping[str, str]
 class Stores:
     """The store of each tier; tiers that name the same place share one."""
 
-    def __init__(self, by_tier: Mapping[Tier, Store]) -> None:
+    def __init__(self, by_tier: Mapping[Tier, Store], urls: Mapping[Tier, str] | None = None) -> None:
         self._by_tier = dict(by_tier)
+        self.urls = dict(urls or {})
+        """Where each was opened, with the password if there is one."""
+
+    def of(self, tier: Tier) -> Store:
+        return self._by_tier[tier]
 
     def records(self, tier: Tier) -> Records:
         return cast(Records, self._by_tier[tier])
@@ -62,14 +67,14 @@ async def connect(
     try:
         for tier, url in urls.items():
             if url not in opened:
-                opened[url] = await _open(url, settings, clock)
+                opened[url] = await open_one(url, settings, clock)
             if not isinstance(opened[url], NEEDS[tier]):
-                raise _lacking(url, opened[url], [one for one in urls if urls[one] == url])
+                raise lacking(url, opened[url], [one for one in urls if urls[one] == url])
     except BaseException:
         for store in opened.values():
             await store.close()
         raise
-    return Stores({tier: opened[url] for tier, url in urls.items()})
+    return Stores({tier: opened[url] for tier, url in urls.items()}, urls)
 
 
 def routed(place: Place | None, settings: Settings, tiers: Collection[Tier] = tuple(NEEDS)) -> dict[Tier, str]:
@@ -104,7 +109,7 @@ def _one_name(place: object) -> str:
     return str(place) if file is None else str(file)
 
 
-def _lacking(url: str, store: Store, tiers: Sequence[Tier]) -> Unsupported:
+def lacking(url: str, store: Store, tiers: Sequence[Tier]) -> Unsupported:
     """A tier on a store that cannot keep it, with those that can, and what this one is good for."""
     kept = [tier for tier in NEEDS if isinstance(store, NEEDS[tier])]
     lacking = [tier for tier in NEEDS if tier in tiers and tier not in kept]
@@ -114,7 +119,8 @@ def _lacking(url: str, store: Store, tiers: Sequence[Tier]) -> Unsupported:
     )
 
 
-async def _open(url: str, settings: Settings, clock: Clock) -> Store:
+async def open_one(url: str, settings: Settings, clock: Clock) -> Store:
+    """The store at one place, whatever it can keep."""
     scheme, separator, rest = url.partition("://")
     if url.startswith(("chroma:", "chroma+")):
         return await _open_chroma(url, settings)

@@ -17,6 +17,7 @@ pytest.register_assert_rewrite(
     "recollect.testing.expiry",
     "recollect.testing.filters",
     "recollect.testing.gathering",
+    "recollect.testing.health",
     "recollect.testing.items",
     "recollect.testing.log",
     "recollect.testing.models",
@@ -32,6 +33,7 @@ from recollect.testing.erasing import ErasingContract  # noqa: E402
 from recollect.testing.expiry import ExpiryContract  # noqa: E402
 from recollect.testing.filters import FiltersContract  # noqa: E402
 from recollect.testing.gathering import GatheringContract  # noqa: E402
+from recollect.testing.health import ExaminedContract  # noqa: E402
 from recollect.testing.items import ItemsContract  # noqa: E402
 from recollect.testing.log import EntriesContract  # noqa: E402
 from recollect.testing.models import ModelsContract  # noqa: E402
@@ -52,4 +54,12 @@ class TasksContract(WorkContract, ExpiryContract, MovingTasks):
     """Everything that `Tasks` promises."""
 
 
-__all__ = ["DurableContract", "ErasingContract", "LogContract", "ManualClock", "RecordsContract", "TasksContract"]
+__all__ = [
+    "DurableContract",
+    "ErasingContract",
+    "ExaminedContract",
+    "LogContract",
+    "ManualClock",
+    "RecordsContract",
+    "TasksContract",
+]

@@ -12,7 +12,7 @@ import typer
 
 from recollect import __version__
 from recollect.errors import BadInput, NotFound, RecollectError
-from recollect.interfaces.cli import erasing, facts, keep, moving, setting_up
+from recollect.interfaces.cli import doctor, erasing, facts, keep, moving, setting_up
 from recollect.interfaces.cli.chat import chat
 from recollect.interfaces.cli.demo import demo
 from recollect.interfaces.cli.evaluate import eval_app
@@ -52,6 +52,7 @@ app.add_typer(tasks_app, name="tasks", rich_help_panel=_WORK)
 keep.add_commands(app, _STORE)
 moving.add_commands(app, _STORE)
 erasing.add_commands(app, _STORE)
+doctor.add_commands(app, _STORE)
 setting_up.add_commands(app, _MACHINE)
 app.add_typer(eval_app, name="eval", rich_help_panel=_MACHINE)
 

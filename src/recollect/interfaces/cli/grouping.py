@@ -13,7 +13,19 @@ ORDER = (
     *("demo", "chat"),
     *("remember", "recall", "list", "history", "forget", "quarantine", "consolidate"),
     *("procedures", "tasks"),
-    *("stats", "lifecycle", "export", "import", "backup", "restore", "migrate", "reembed", "erase", "verify-erasure"),
+    *(
+        "doctor",
+        "stats",
+        "lifecycle",
+        "export",
+        "import",
+        "backup",
+        "restore",
+        "migrate",
+        "reembed",
+        "erase",
+        "verify-erasure",
+    ),
     *("setup", "config", "eval", "version"),
 )
 

@@ -67,6 +67,12 @@ class Collections:
             session.timeout = httpx.Timeout(patience)
         return cls(client, place, sessions)
 
+    @property
+    def version(self) -> str:
+        """Of the server, or of the package where there is none."""
+        with translated(self._place):
+            return str(self._client.get_version())
+
     def names(self, prefix: str) -> dict[str, Meta]:
         """The collections whose names begin like this, each with what was said of it."""
         found: dict[str, Meta] = {}

@@ -21,11 +21,13 @@ from recollect.stores.chroma.collections import Collections
 from recollect.stores.chroma.engine import SETTLE_AFTER, Engine
 from recollect.stores.chroma.faults import CLOSED
 from recollect.stores.chroma.guard import Guard
-from recollect.stores.chroma.integrity import faults
+from recollect.stores.chroma.health import vitals
+from recollect.stores.chroma.integrity import faults, soundness
 from recollect.stores.chroma.mend import mended
 from recollect.stores.chroma.search import Search
 from recollect.stores.chroma.shelf import Shelf
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.ops import Model, Put, Touch, Write
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
@@ -101,6 +103,17 @@ class ChromaStore:
 
     async def check(self) -> list[str]:
         return await self._run(faults)
+
+    async def vitals(self) -> Vitals:
+        directory, size = Address.parse(self.url).directory, await self.size()
+        return await self._run(lambda engine: vitals(engine, directory, size))
+
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        tell("items and vectors")
+        return await self._run(soundness)
+
+    async def repair(self, what: Repair) -> None:
+        raise Unsupported(f"Chroma looks after its {what} itself; there is nothing to repair")
 
     async def backup(self, path: str) -> None:
         raise Unsupported(

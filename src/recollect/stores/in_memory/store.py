@@ -17,6 +17,7 @@ from recollect.stores.admission import admitted, check_claim, check_ttl, count_o
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.in_memory.erasing import Erasures
 from recollect.stores.in_memory.log import Entries
 from recollect.stores.in_memory.records import Items
@@ -81,8 +82,19 @@ class InMemoryStore:
         self._closed = True
 
     async def check(self) -> list[str]:
+        return (await self.soundness()).sentences
+
+    async def vitals(self) -> Vitals:
+        items = sum(count.items for count in await self.spaces())
+        return Vitals(engine="memory", survives="nothing", locked="", items=items)
+
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        tell("nothing")
         self._check_open()
-        return []
+        return Soundness()
+
+    async def repair(self, what: Repair) -> None:
+        raise Unsupported(f"a store in memory has no {what}; there is nothing to repair")
 
     async def backup(self, path: str) -> None:
         raise Unsupported(f"this store lives in memory alone and cannot be copied to {path}; open a file to keep it")

@@ -14,15 +14,16 @@ from recollect.errors import RecollectError, StoreClosed, Unsupported
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write
-from recollect.stores.postgres import index, items, journal, logs, models, moving, search, tasks
+from recollect.stores.postgres import health, index, items, journal, logs, models, moving, search, tasks
 from recollect.stores.postgres.batch import apply
 from recollect.stores.postgres.gather import gather
-from recollect.stores.postgres.integrity import faults
 from recollect.stores.postgres.locks import locks, task_lock
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.server import Server
+from recollect.stores.postgres.soundness import soundness
 from recollect.stores.postgres.text import kept
 from recollect.stores.tails import Reach, Tail
 from recollect.stores.vectors import normalised
@@ -70,8 +71,7 @@ class PostgresStore:
         await self._server.close()
 
     async def check(self) -> list[str]:
-        async with self._server.reading(None) as work:
-            return await faults(work)
+        return (await self.soundness()).sentences
 
     async def backup(self, path: str) -> None:
         raise Unsupported(
@@ -81,6 +81,19 @@ class PostgresStore:
     async def tenants(self) -> list[str]:
         async with self._server.reading(None) as work:
             return await moving.tenants(work)
+
+    # Health
+
+    async def vitals(self) -> Vitals:
+        async with self._server.reading(None) as work:
+            return await health.vitals(work)
+
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        async with self._server.reading(None) as work:
+            return await soundness(work, tell)
+
+    async def repair(self, what: Repair) -> None:
+        raise Unsupported(f"the {what} of a server is looked after by the server itself; there is nothing to repair")
 
     # Records
 

@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreUnavailable
 from recollect.stores.calls import calls_off
 from recollect.stores.redis.failures import FAILURES, answered, passes, said, shown
+from recollect.stores.redis.health import Node
 from recollect.stores.redis.promise import check_promise, check_version
 
 T = TypeVar("T")
@@ -72,6 +73,16 @@ class Server:
             info = cast("Mapping[str, object]", await self._tried(lambda ask=ask: ask("INFO")))  # type: ignore[misc]
             check_version(place, info)
             check_promise(place, info, await self._config(ask))
+
+    async def examined(self) -> list[Node]:
+        """What each server says of itself."""
+        return [await self._tried(partial(self._of, ask)) for ask in await self._nodes()]
+
+    async def _of(self, ask: Callable[..., Awaitable[Any]]) -> Node:
+        info, config = await ask("INFO"), await self._config(ask)
+        seconds, micros = await ask("TIME")
+        fsync = None if config is None else config.get("appendfsync")
+        return Node(info, fsync, int(seconds) * 1_000_000 + int(micros))
 
     async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> list[Any]:
         """Run a script; the server keeps its text, and is told it when it does not."""

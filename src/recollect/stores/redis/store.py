@@ -12,8 +12,9 @@ from recollect.errors import Unsupported
 from recollect.stores import leases
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, Step, Task
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.ops import Entry, LogWrite, TaskStatus, TaskWrite, Write, only_removes
-from recollect.stores.redis import values
+from recollect.stores.redis import health, values
 from recollect.stores.redis.batch import Decision, Rows, decided, put_back, put_in_hands, tasks_in
 from recollect.stores.redis.clock import SharedClock
 from recollect.stores.redis.commits import Commit, Committer
@@ -91,7 +92,17 @@ class RedisStore:
         await self._server.close()
 
     async def check(self) -> list[str]:
-        return await self._table.damaged()
+        return (await self.soundness()).sentences
+
+    async def vitals(self) -> Vitals:
+        return health.vitals(await self._server.examined())
+
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        tell("checksums")
+        return Soundness(faults=tuple(await self._table.damaged()))
+
+    async def repair(self, what: Repair) -> None:
+        raise Unsupported(f"the {what} of a server is looked after by the server itself; there is nothing to repair")
 
     async def backup(self, path: str) -> None:
         raise Unsupported(

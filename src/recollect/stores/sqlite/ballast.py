@@ -10,11 +10,16 @@ from pathlib import Path
 _BYTES = 1 << 20
 
 
+def is_kept(path: Path) -> bool:
+    """Whether there is room kept back beside a file, whoever did so."""
+    return _size(_beside(path)) == _BYTES
+
+
 class Ballast:
     """A file of nothing. It lives as long as the write-ahead log, and goes when its room is needed."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path.with_name(path.name + "-ballast")
+        self._path = _beside(path)
         self._log = path.with_name(path.name + "-wal")
         self.kept = False
 
@@ -39,6 +44,10 @@ class Ballast:
         """The store was closed here. Whoever was the last to close it has taken the log away, and takes this too."""
         if not self._log.exists():
             self.release()
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + "-ballast")
 
 
 def _size(path: Path) -> int:

@@ -20,20 +20,21 @@ from recollect.stores.admission import admitted, check_claim, check_ttl, count_o
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
+from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write, is_durable, only_removes
 from recollect.stores.receipts import ErasureReceipt, Scan
-from recollect.stores.sqlite import generations, ledger, logs, moving, tasks
+from recollect.stores.sqlite import generations, health, ledger, logs, moving, tasks
 from recollect.stores.sqlite.backup import copy
 from recollect.stores.sqlite.batch import apply, count
 from recollect.stores.sqlite.connection import open_connection
 from recollect.stores.sqlite.gather import gather
-from recollect.stores.sqlite.integrity import faults
 from recollect.stores.sqlite.migrations import migrate
-from recollect.stores.sqlite.physical import scan, settled
+from recollect.stores.sqlite.physical import emptied_log, scan, settled
 from recollect.stores.sqlite.readers import Readers
 from recollect.stores.sqlite.rows import forget_names
 from recollect.stores.sqlite.search import Search
+from recollect.stores.sqlite.soundness import rebuild_words, soundness
 from recollect.stores.sqlite.wiping import holdings, wipe
 from recollect.stores.sqlite.writer import Writer
 from recollect.stores.tails import Reach, Tail
@@ -61,6 +62,7 @@ class SqliteStore:
         self._clock = clock
         self._counting: asyncio.TimerHandle | None = None
         self._counted: Future[object] | None = None
+        self._noted: Future[object] | None = None
 
     @classmethod
     def open(
@@ -103,13 +105,37 @@ class SqliteStore:
         await asyncio.to_thread(self._writer.close)
 
     async def check(self) -> list[str]:
-        return await self._readers.ask(faults)
+        return (await self.soundness()).sentences
 
     async def backup(self, path: str) -> None:
         await self._readers.ask(lambda connection: copy(connection, Path(os.path.abspath(path))))
+        # Not waited for: a copy is a copy, whoever holds the write lock and however full this disk is.
+        now = self._clock()
+        self._noted = self._writer.queue(lambda connection: health.note_backup(connection, now), durable=False)
 
     async def tenants(self) -> list[str]:
         return await self._readers.ask(moving.tenants)
+
+    # Health
+
+    async def vitals(self) -> Vitals:
+        if self._noted is not None and not self._noted.done():
+            await asyncio.wait([asyncio.wrap_future(self._noted)], timeout=_COUNTED_WITHIN)
+        now = self._clock()
+        told = await self._readers.ask(lambda connection: health.vitals(connection, self.path, now))
+        return replace(told, locked=await asyncio.to_thread(health.locked, self.path))
+
+    async def soundness(self, tell: Tell = quiet) -> Soundness:
+        return await self._readers.ask(lambda connection: soundness(connection, tell))
+
+    async def repair(self, what: Repair) -> None:
+        match what:
+            case "ballast":
+                await asyncio.to_thread(self._writer.ballast.keep)
+            case "log":
+                await asyncio.to_thread(emptied_log, self.path)
+            case "words":
+                await self._writer.submit(rebuild_words, durable=True)
 
     # Erasing
 

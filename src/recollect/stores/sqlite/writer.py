@@ -56,8 +56,8 @@ class Writer:
         self._closed = False
         self._gate = threading.Lock()
         self._full = True
-        self._ballast = Ballast(path)
-        self._ballast.keep()
+        self.ballast = Ballast(path)
+        self.ballast.keep()
         self._thread = threading.Thread(target=self._run, name=f"recollect-writer-{path.name}", daemon=True)
         self._thread.start()
 
@@ -95,7 +95,7 @@ class Writer:
             self._commit(jobs)
         with translated(self._path):
             self._connection.close()
-        self._ballast.leave()
+        self.ballast.leave()
 
     def _next(self) -> list[_Job] | None:
         job = self._jobs.get()
@@ -125,8 +125,8 @@ class Writer:
         if again:
             self._make_room()
             self._commit(again, room_made=True)
-        elif failed is None and not self._ballast.kept and not room_made:
-            self._ballast.keep()
+        elif failed is None and not self.ballast.kept and not room_made:
+            self.ballast.keep()
 
     def _tried(self, jobs: list[_Job]) -> BaseException | None:
         """Why none of the jobs was done; None when the commit was made."""
@@ -139,7 +139,7 @@ class Writer:
 
     def _make_room(self) -> None:
         """For what only takes away: the room kept back, and the log from its start again if that is possible."""
-        self._ballast.release()
+        self.ballast.release()
         with suppress(apsw.Error):
             self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
 

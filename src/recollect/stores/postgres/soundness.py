@@ -1,8 +1,10 @@
-"""Whether a store is sound: what only we can know of our rows; the server looks after its own pages."""
+"""Whether a store is sound: what only we can know of our rows, their vectors and words; pages are the server's."""
 
 from __future__ import annotations
 
+from recollect.stores.health import Soundness, Tell
 from recollect.stores.postgres.journal import intact
+from recollect.stores.postgres.models import DIM, GENERATION
 from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.text import given
 
@@ -21,8 +23,20 @@ _STRAY_VECTORS = """
         select 1 from recollect.records r where r.tenant = v.tenant and r.space = v.space and r.place = v.place
     )
 """
-_MISCOUNTED_WORDS = """
+# As in a file: facts and procedures have all of their vectors, and what was said may be kept by its words alone.
+_LACKING_VECTORS = f"""
     select count(*)
+    from recollect.records r
+    join recollect.spaces s on s.tenant = r.tenant and s.id = r.space
+    where s.tier in ('semantic', 'procedural') and r.passages <> (
+        select count(*)
+        from recollect.vectors v
+        where v.tenant = r.tenant and v.space = r.space and v.place = r.place and v.generation = {GENERATION}
+            and vector_dims(v.data)::text = {DIM}
+    )
+"""  # noqa: S608 - of constants
+_WORDS = """
+    select count(*) filter (where r.place is not null), count(*) filter (where r.place is null)
     from (
         select tenant, space, place, sum(count) as words, min(length) as shortest, max(length) as longest
         from recollect.postings
@@ -34,19 +48,28 @@ _MISCOUNTED_WORDS = """
 _CHECKPOINTS = "select task, version, state, sha256 from recollect.checkpoints"
 
 
-async def faults(work: Work) -> list[str]:
-    """What is wrong, a sentence each."""
+async def soundness(work: Work, tell: Tell) -> Soundness:
+    """What is wrong with a store."""
+    tell("vectors")
+    [[lacking_vectors]] = await work.rows(_LACKING_VECTORS, {})
+    [[stray_vectors]] = await work.rows(_STRAY_VECTORS, {})
+    tell("words")
+    [[lacking_words, stray_words]] = await work.rows(_WORDS, {})
+    tell("counts and checksums")
+    return Soundness(
+        faults=tuple(await _faults(work)),
+        lacking_vectors=lacking_vectors,
+        stray_vectors=stray_vectors,
+        lacking_words=lacking_words,
+        stray_words=stray_words,
+    )
+
+
+async def _faults(work: Work) -> list[str]:
     found = [
         f"{'/'.join(map(given, row[:5]))} counts {row[5]} items with {row[6]} words, and has {row[7]} with {row[8]}"
         for row in await work.rows(_MISCOUNTED, {})
     ]
-    for sentence, sql in (
-        ("{} vectors belong to no item", _STRAY_VECTORS),
-        ("the words of {} items are not those that they are found by", _MISCOUNTED_WORDS),
-    ):
-        row = await work.row(sql, {})
-        if row is not None and row[0]:
-            found.append(sentence.format(row[0]))
     found.extend(
         f"version {version} of task {given(task)!r} does not fit its checksum"
         for task, version, state, checksum in await work.rows(_CHECKPOINTS, {})

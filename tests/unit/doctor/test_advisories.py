@@ -1,0 +1,74 @@
+"""The table of known holes: which versions it means, and that every line of it can be looked up."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from importlib import metadata
+
+import pytest
+
+from recollect.doctor import advisories
+from recollect.doctor.advisories import AS_OF, known_holes
+
+
+def holes(component: str, version: str) -> list[str]:
+    return [hole.cve for hole in known_holes({component: version})[1] if hole.component == component]
+
+
+@pytest.mark.parametrize(
+    ("component", "version", "expected"),
+    [
+        ("SQLite", "3.50.1", ["CVE-2026-11824", "CVE-2025-6965"]),
+        ("SQLite", "3.50.2", ["CVE-2026-11824"]),
+        ("SQLite", "3.53.2", []),
+        ("SQLite", "3.54.1", []),
+        ("PostgreSQL", "18.6", []),
+        ("PostgreSQL", "18.5", ["CVE-2026-14662"]),
+        ("PostgreSQL", "18.3", ["CVE-2026-14662", "CVE-2026-6473"]),
+        ("PostgreSQL", "17.11", []),
+        ("PostgreSQL", "17.10", ["CVE-2026-14662"]),
+        ("PostgreSQL", "13.20", ["CVE-2026-14662", "CVE-2026-6473"]),
+        ("PostgreSQL", "19.0", []),
+        ("pgvector", "0.5.1", []),
+        ("pgvector", "0.8.1", ["CVE-2026-3172"]),
+        ("pgvector", "0.8.2", []),
+        ("Redis", "7.2.10", ["CVE-2025-49844"]),
+        ("Redis", "7.2.11", []),
+        ("Redis", "7.0.15", ["CVE-2025-49844"]),
+        ("Redis", "8.2.2", []),
+        ("Redis", "8.4.0", []),
+        ("Valkey", "9.0.1", ["CVE-2026-21863", "CVE-2026-27623"]),
+        ("Valkey", "9.0.3", []),
+        ("Valkey", "8.1.6", []),
+        ("Chroma server", "1.5.9", ["CVE-2026-45829"]),
+        ("Chroma server", "0.6.3", []),
+        ("Chroma server", "1.6.0", []),
+    ],
+)
+def test_a_version_is_in_or_out(component: str, version: str, expected: list[str]):
+    """Mutants: branches are not told apart; `since` is not read; `<` becomes `<=`."""
+    assert holes(component, version) == expected
+
+
+def test_the_way_out_is_on_the_same_branch():
+    _, found = known_holes({"PostgreSQL": "16.2", "Chroma server": "1.2.0"})
+    assert {hole.way_out for hole in found} == {
+        "upgrade PostgreSQL to 16.15 or newer",
+        "upgrade PostgreSQL to 16.14 or newer",
+        "keep strangers away from Chroma server: no release without CVE-2026-45829 was known then",
+    }
+
+
+def test_packages_of_ours_are_looked_at_as_they_are_installed():
+    looked, _ = known_holes({})
+    assert looked["onnx"] == metadata.version("onnx")
+
+
+def test_every_line_says_what_it_is_and_where_it_is_from():
+    assert date.fromisoformat(AS_OF) > date(2026, 1, 1)
+    for entry in advisories._table()["holes"]:
+        assert re.fullmatch(r"CVE-20\d\d-\d{4,}", entry["cve"])
+        assert entry["what"]
+        assert entry["source"]
+        assert ("fixed" in entry) != ("last" in entry)
