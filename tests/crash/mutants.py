@@ -231,14 +231,14 @@ def log_left() -> None:
     """The write-ahead log is left as it is."""
     from recollect.stores.sqlite import physical
 
-    setattr(physical, "emptied_log", lambda path: True)  # noqa: B010
+    setattr(physical, "emptied_log", lambda *_: True)  # noqa: B010
 
 
 def gaps_left() -> None:
     """What lies between the rows of a page is left as it is."""
     from recollect.stores.sqlite import physical
 
-    setattr(physical, "blank", lambda path: True)  # noqa: B010
+    setattr(physical, "blank", lambda *_: True)  # noqa: B010
 
 
 def ledger_last() -> None:

@@ -29,6 +29,7 @@ from recollect.stores.sqlite.batch import apply, count
 from recollect.stores.sqlite.connection import open_connection
 from recollect.stores.sqlite.gather import gather
 from recollect.stores.sqlite.integrity import faults
+from recollect.stores.sqlite.key import Key
 from recollect.stores.sqlite.migrations import migrate
 from recollect.stores.sqlite.physical import scan, settled
 from recollect.stores.sqlite.readers import Readers
@@ -53,8 +54,11 @@ T = TypeVar("T")
 class SqliteStore:
     """Records, Log and Tasks in one file. Open it with `SqliteStore.open`, which may block: call it in a thread."""
 
-    def __init__(self, path: Path, writer: Writer, readers: Readers, *, cache_bytes: int, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, writer: Writer, readers: Readers, *, cache_bytes: int, clock: Clock, key: Key | None
+    ) -> None:
         self.path = path
+        self._key = key
         self._writer = writer
         self._readers = readers
         self._search = Search(cache_bytes)
@@ -64,12 +68,18 @@ class SqliteStore:
 
     @classmethod
     def open(
-        cls, path: Path, *, cache_bytes: int = 256 << 20, readers: int = 4, clock: Clock = system_clock
+        cls,
+        path: Path,
+        *,
+        cache_bytes: int = 256 << 20,
+        readers: int = 4,
+        clock: Clock = system_clock,
+        key: Key | None = None,
     ) -> SqliteStore:
         path = Path(os.path.abspath(os.path.expanduser(path)))
         if not path.parent.is_dir():
             raise StoreUnavailable(f"{path} cannot be opened: the directory {path.parent} does not exist; create it")
-        connection = open_connection(path, writes=True)
+        connection = open_connection(path, writes=True, key=key)
         try:
             migrate(connection, path)
         except BaseException:
@@ -78,10 +88,16 @@ class SqliteStore:
         return cls(
             path,
             Writer(connection, path),
-            Readers(path, threads=readers, cache_mib=16),
+            Readers(path, threads=readers, cache_mib=16, key=key),
             cache_bytes=cache_bytes,
             clock=clock,
+            key=key,
         )
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the file, its log and its backups are encrypted."""
+        return self._key is not None
 
     async def write(self, *writes: Write) -> None:
         if not writes:
@@ -106,7 +122,7 @@ class SqliteStore:
         return await self._readers.ask(faults)
 
     async def backup(self, path: str) -> None:
-        await self._readers.ask(lambda connection: copy(connection, Path(os.path.abspath(path))))
+        await self._readers.ask(lambda connection: copy(connection, Path(os.path.abspath(path)), self._key))
 
     async def tenants(self) -> list[str]:
         return await self._readers.ask(moving.tenants)
@@ -145,7 +161,7 @@ class SqliteStore:
         self._search.forget()
         forget_names()
         for _ in range(_SETTLED_WITHIN):
-            if await asyncio.to_thread(settled, self.path):
+            if await asyncio.to_thread(settled, self.path, self._key):
                 return True
             await asyncio.sleep(_SETTLING_SECONDS)
         return False
