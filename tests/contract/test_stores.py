@@ -6,7 +6,8 @@ import pytest
 
 from recollect.testing import DurableContract, ErasingContract, LogContract, RecordsContract, TasksContract
 
-EVERY = ["in_memory", "sqlite", "postgres"]
+SQLITE = ["sqlite", "sqlite_encrypted"]
+EVERY = ["in_memory", *SQLITE, "postgres"]
 REDIS = ["redis", "redis_cluster"]
 CHROMA = ["chroma", "chroma_server"]
 
@@ -26,12 +27,12 @@ class TestTasks(TasksContract):
     pass
 
 
-@pytest.mark.parametrize("store", ["in_memory", "sqlite"], indirect=True)
+@pytest.mark.parametrize("store", ["in_memory", *SQLITE], indirect=True)
 class TestErasing(ErasingContract):
     pass
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("store", [*SQLITE, "postgres"], indirect=True)
 class TestDurable(DurableContract):
     pass
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -241,6 +242,22 @@ def gaps_left() -> None:
     setattr(physical, "blank", lambda *_: True)  # noqa: B010
 
 
+def rekeyed_in_place() -> None:
+    """The copy with the new key is written over the file, page after page, instead of taking its place."""
+    from recollect.stores.sqlite import rekeying
+
+    def written_over(_: object, aside: Path, path: Path, *, wiped: bool) -> None:
+        with aside.open("rb") as copy, path.open("r+b") as file:
+            while page := copy.read(8192):
+                file.write(page)
+                file.flush()
+                os.fsync(file.fileno())
+            file.truncate()
+        aside.unlink()
+
+    setattr(rekeying, "_put_in_place", written_over)  # noqa: B010
+
+
 def ledger_last() -> None:
     """What is to go is deleted first, and written down after that."""
     from recollect.lifecycle.doom import Doom
@@ -289,6 +306,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         words_left,
         log_left,
         gaps_left,
+        rekeyed_in_place,
         ledger_last,
     )
 }

@@ -71,7 +71,6 @@ def unlock(connection: apsw.Connection, key: Key, salt: bytes) -> None:
 
 def rekey(connection: apsw.Connection, key: Key | None) -> None:
     """Write every page anew, with another key or with none. For a file that is nobody else's."""
-    connection.pragma("journal_mode", "off")  # who is killed begins with another copy
     connection.pragma("cipher", _CIPHER)
     connection.pragma("rekey", "" if key is None else key.told(key.fresh_salt()))
 
@@ -127,7 +126,8 @@ def _start_of(path: Path) -> bytes:
         return b""
     file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
     try:
-        return file.xRead(min(_START, file.xFileSize()), 0)
+        # Not as SQLite tells it: a file of one byte is an empty one to it.
+        return file.xRead(min(_START, path.stat().st_size), 0)
     finally:
         file.xClose()
 

@@ -76,6 +76,7 @@ def _copied(connection: apsw.Connection, path: Path, old: Key | None, new: Key |
         into = connected(aside, old)
         try:
             into.execute("pragma temp_store = memory")
+            into.pragma("journal_mode", "off")  # who is killed begins with another copy
             copy_pages(connection, into)
             rekey(into, new)
         finally:
@@ -105,6 +106,7 @@ def _put_in_place(connection: apsw.Connection, aside: Path, path: Path, *, wiped
         connection.close()
         aside.replace(path)
         return
+    _sync(path.parent)  # the log and the journal of the old file must not come back beside the new one
     aside.replace(path)
     _sync(path.parent)
     old = file_of(connection)
