@@ -35,7 +35,7 @@ def new(
     if caller.as_json:
         print_json({"path": str(path)})
     else:
-        say(f"a new key is in {path}; set encryption_key_file to it, or RECOLLECT_ENCRYPTION_KEY_FILE")
+        say(f"a new key is in {_near(path)}; set encryption_key_file to it, or RECOLLECT_ENCRYPTION_KEY_FILE")
 
 
 @key_app.command("set")
@@ -72,6 +72,12 @@ def _changed(caller: Caller, change: Literal["set", "remove"] | Path, done: str)
         print_json({"changed": [str(path) for path in changed]})
         return
     for path in changed:
-        say(f"{done}: {path}")
+        say(f"{done}: {_near(path)}")
     if not changed:
         say(f"nothing to do: it is {done} already")
+
+
+def _near(path: Path) -> Path:
+    """As a person here would write it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
