@@ -111,8 +111,8 @@ def _salt_of(path: Path, key: Key | None) -> bytes | None:
         raise StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
     if key is None:
         raise KeyNeeded(
-            f"{path} is encrypted, and there is no key; set encryption_key_file or encryption_key "
-            "(RECOLLECT_ENCRYPTION_KEY_FILE, RECOLLECT_ENCRYPTION_KEY) to the one it was encrypted with"
+            f"{path} is encrypted, and there is no key; give the one it has as encryption_key_file or encryption_key "
+            "(RECOLLECT_ENCRYPTION_KEY_FILE, RECOLLECT_ENCRYPTION_KEY)"
         )
     raise WrongKey(
         f"{path} is encrypted with another key than the one in encryption_key or encryption_key_file; "
