@@ -111,7 +111,7 @@ def _salt_of(path: Path, key: Key | None) -> bytes | None:
         raise StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
     if key is None:
         raise KeyNeeded(
-            f"{path} is encrypted, and there is no key; give the one it has as encryption_key_file or encryption_key "
+            f"{path} is encrypted, and no key was given; its key goes into encryption_key_file or encryption_key "
             "(RECOLLECT_ENCRYPTION_KEY_FILE, RECOLLECT_ENCRYPTION_KEY)"
         )
     raise WrongKey(
