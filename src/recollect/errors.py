@@ -19,6 +19,9 @@ RecollectError
 │   ├── StoreCorrupt          it is there but is not, or is no longer, a Recollect store
 │   ├── StoreFull             the disk or the configured limit is exhausted; reads go on
 │   ├── StoreClosed           used after close()
+│   ├── KeyNeeded             it is encrypted, and no key was given
+│   ├── WrongKey              it is encrypted with another key than the one that was given
+│   ├── NotEncrypted          a key was given, and it is not encrypted
 │   ├── SchemaTooNew          written by a newer Recollect; upgrade to open it
 │   └── Unsupported           this backend does not make the promise that the tier needs
 ├── InferenceError            embedders and language models
@@ -108,6 +111,18 @@ class StoreFull(StoreError):
 
 class StoreClosed(StoreError):
     """The store was used after close()."""
+
+
+class KeyNeeded(StoreError):
+    """The store is encrypted, and no key was given."""
+
+
+class WrongKey(StoreError):
+    """The store is encrypted with another key than the one that was given."""
+
+
+class NotEncrypted(StoreError):
+    """A key was given, and the store is not encrypted: whoever relies on that must hear of it."""
 
 
 class SchemaTooNew(StoreError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,15 +21,18 @@ OF_THE_CALLER = ("RECOLLECT_USER", "RECOLLECT_SESSION", "RECOLLECT_AGENT", "RECO
 
 
 class Secret:
-    """A text that is handed on and never shown: printed, logged or dumped it is a mask."""
+    """A text, or a function that fetches it, that is handed on and never shown: printed or dumped it is a mask."""
 
     __slots__ = ("_text",)
 
-    def __init__(self, text: str = "") -> None:
-        self._text = text.strip()
+    def __init__(self, text: str | Callable[[], str] = "") -> None:
+        self._text = text.strip() if isinstance(text, str) else text
 
     def reveal(self) -> str:
-        return self._text
+        text = self._text if isinstance(self._text, str) else self._text()
+        if not isinstance(text, str):
+            raise BadSettings(f"the function for a key gave a {type(text).__name__}, and a key is a text")
+        return text.strip()
 
     def __bool__(self) -> bool:
         return bool(self._text)
@@ -183,6 +186,10 @@ class Settings:
     )
     secrets: str = _option("redact", "keys, passwords and card numbers in what is kept: allow, flag, redact or refuse")
     personal_data: str = _option("flag", "the same for e-mail addresses, phone and account numbers")
+    encryption_key: str | Secret | Callable[[], str] = field(
+        default=_NO_KEY, metadata={"why": "encrypts the SQLite file: 64 hexadecimal digits or a passphrase"}
+    )
+    encryption_key_file: str = _option("", "a file that holds that key and that nobody else can read, instead")
     tiers: tuple[MemoryTier, ...] = _option(TIERS, "the tiers with their caps and lifetimes")
 
     def __post_init__(self) -> None:
@@ -353,13 +360,13 @@ def _from_file(name: str, value: Any, file: Path) -> Any:
 
 
 def _hidden(value: Any) -> Any:
-    """A key as a `Secret`; what is no text stays what it is, to be refused where settings are checked."""
-    return Secret(value) if isinstance(value, str) else value
+    """A key as a `Secret`; what cannot be one stays what it is, to be refused where settings are checked."""
+    return Secret(value) if isinstance(value, str) or callable(value) else value
 
 
 def _check_kind(name: str, value: Any, default: Any, place: str) -> None:
     if isinstance(default, Secret):
-        if not isinstance(value, str | Secret):
+        if not isinstance(value, str | Secret) and not callable(value):
             raise BadSettings(f"{name}{place} is a {type(value).__name__}, and a key is a text")  # never what it holds
         return
     wanted = (int, float) if isinstance(default, float) else type(default)

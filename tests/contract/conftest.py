@@ -13,13 +13,14 @@ from recollect.stores.chroma import ChromaStore
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.redis import RedisStore
-from recollect.stores.sqlite import SqliteStore
+from recollect.stores.sqlite import Key, SqliteStore
 from recollect.testing import ManualClock
 from tests.servers.chroma import ChromaServer
 from tests.servers.postgres import EMPTY, Server
 from tests.servers.redis import RedisCluster, RedisServer
 
 _databases = itertools.count()
+KEY = Key("5eed" * 16)
 
 AnyStore = InMemoryStore | SqliteStore | PostgresStore | RedisStore | ChromaStore
 
@@ -65,6 +66,8 @@ async def _opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualC
             return InMemoryStore(clock=clock)
         case "sqlite":
             return SqliteStore.open(tmp_path / "store.db", readers=2, clock=clock)
+        case "sqlite_encrypted":
+            return SqliteStore.open(tmp_path / "store.db", readers=2, clock=clock, key=KEY)
         case "postgres":
             return await _empty_postgres(request.getfixturevalue("postgres_url"), clock)
         case "redis":
@@ -94,7 +97,8 @@ async def reopen(
         await opened[-1].close()
         match store:
             case SqliteStore():
-                opened.append(SqliteStore.open(store.path, readers=2, clock=clock))
+                key = KEY if store.encrypted else None
+                opened.append(SqliteStore.open(store.path, readers=2, clock=clock, key=key))
             case PostgresStore():
                 url = request.getfixturevalue("postgres_url")
                 opened.append(await PostgresStore.open(url, connections=4, clock=clock))

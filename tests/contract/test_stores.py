@@ -13,7 +13,8 @@ from recollect.testing import (
     TasksContract,
 )
 
-EVERY = ["in_memory", "sqlite", "postgres"]
+SQLITE = ["sqlite", "sqlite_encrypted"]
+EVERY = ["in_memory", *SQLITE, "postgres"]
 REDIS = ["redis", "redis_cluster"]
 CHROMA = ["chroma", "chroma_server"]
 
@@ -33,7 +34,7 @@ class TestTasks(TasksContract):
     pass
 
 
-@pytest.mark.parametrize("store", ["in_memory", "sqlite"], indirect=True)
+@pytest.mark.parametrize("store", ["in_memory", *SQLITE], indirect=True)
 class TestErasing(ErasingContract):
     pass
 
@@ -43,7 +44,7 @@ class TestExamined(ExaminedContract):
     pass
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("store", [*SQLITE, "postgres"], indirect=True)
 class TestDurable(DurableContract):
     pass
 

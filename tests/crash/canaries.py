@@ -15,7 +15,7 @@ import numpy as np
 
 from recollect.runtime.codec import Author, encode
 from recollect.stores.ops import Append, Entry, Journal, Model, Put, Save, Write
-from recollect.stores.sqlite import SqliteStore
+from recollect.stores.sqlite import Key, SqliteStore
 from recollect.stores.vectors import packed
 from recollect.tiers.procedure import Procedure, item_of, version_id
 from recollect.values import MemoryItem, Scope, Tier, Turn
@@ -53,12 +53,12 @@ def words_for(user: str) -> Iterator[str]:
         yield "".join(chance.choices(string.ascii_lowercase, k=14)) + "xq"
 
 
-async def fill(path: Path, *users: str) -> dict[str, dict[str, list[Canary]]]:
+async def fill(path: Path, *users: str, key: Key | None = None) -> dict[str, dict[str, list[Canary]]]:
     """Put the canaries of some users into every tier, by turns, so that their rows lie among each other's.
 
     What to look for, by user and kind.
     """
-    store = SqliteStore.open(path, readers=1)
+    store = SqliteStore.open(path, readers=1, key=key)
     told: dict[str, dict[str, list[Canary]]] = {user: defaultdict(list) for user in users}
     words = {user: words_for(user) for user in users}
     chances = {user: np.random.default_rng(list(user.encode())) for user in users}

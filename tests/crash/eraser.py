@@ -42,15 +42,17 @@ async def look_on(path: Path, hold: bool) -> None:
     """Has everything of the subject in its caches, and may stand in the middle of a question."""
     import numpy as np
 
-    from recollect.stores.sqlite import SqliteStore
+    from recollect.settings import Settings
+    from recollect.stores.sqlite import SqliteStore, key_of
     from recollect.stores.sqlite.connection import open_connection
     from recollect.stores.where import Where
     from tests.crash.canaries import DIM, scope_of
 
-    store = SqliteStore.open(path, readers=1)
+    key = key_of(Settings.load())
+    store = SqliteStore.open(path, readers=1, key=key)
     where = Where(scope_of("ada").space("semantic"))
     tell(found=len(await store.nearest(where, np.ones(DIM, np.float32), limit=5)))
-    reader = open_connection(path, writes=False)
+    reader = open_connection(path, writes=False, key=key)
     if hold:
         reader.execute("begin")
         reader.execute("select count(*) from records").fetchall()
@@ -71,6 +73,8 @@ def main(arguments: list[str]) -> None:
     match arguments:
         case ["erase", path]:
             asyncio.run(erase(Path(path)))
+        case ["again", path]:
+            tell(**asyncio.run(again(Path(path))))
         case ["look on", path, hold]:
             asyncio.run(look_on(Path(path), hold == "hold"))
 

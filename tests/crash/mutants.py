@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -231,14 +232,30 @@ def log_left() -> None:
     """The write-ahead log is left as it is."""
     from recollect.stores.sqlite import physical
 
-    setattr(physical, "emptied_log", lambda path: True)  # noqa: B010
+    setattr(physical, "emptied_log", lambda *_: True)  # noqa: B010
 
 
 def gaps_left() -> None:
     """What lies between the rows of a page is left as it is."""
     from recollect.stores.sqlite import physical
 
-    setattr(physical, "blank", lambda path: True)  # noqa: B010
+    setattr(physical, "blank", lambda *_: True)  # noqa: B010
+
+
+def rekeyed_in_place() -> None:
+    """The copy with the new key is written over the file, page after page, instead of taking its place."""
+    from recollect.stores.sqlite import rekeying
+
+    def written_over(_: object, aside: Path, path: Path, *, wiped: bool) -> None:
+        with aside.open("rb") as copy, path.open("r+b") as file:
+            while page := copy.read(8192):
+                file.write(page)
+                file.flush()
+                os.fsync(file.fileno())
+            file.truncate()
+        aside.unlink()
+
+    setattr(rekeying, "_put_in_place", written_over)  # noqa: B010
 
 
 def ledger_last() -> None:
@@ -289,6 +306,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         words_left,
         log_left,
         gaps_left,
+        rekeyed_in_place,
         ledger_last,
     )
 }

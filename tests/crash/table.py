@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 KEY = "promise"
-ORDER = ("D1", "D2", "D3", "D4", "D5", "D6", "D7", "D8", "D9", "R1", "R2", "O1", "E1", "E2", "E3")
+ORDER = ("D1", "D2", "D3", "D4", "D5", "D6", "D7", "D8", "D9", "R1", "R2", "O1", "E1", "E2", "E3", "E4")
 
 
 class Row(NamedTuple):

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import psycopg
 import pytest
 
 from recollect import AgentMemory, Settings
 from recollect.doctor import Patient, Place, examine
-from recollect.doctor.checklist import CHECKLIST
-from recollect.stores.health import Vitals
 from recollect.stores.postgres import health, index, models
 from recollect.stores.sqlite import SqliteStore
+from recollect.stores.sqlite.key import Key
 from tests.doctor.breakages import Tools, on_postgres
 from tests.doctor.ward import Ward, live
 from tests.servers.redis import RedisServer
 
 
-class Sealed(SqliteStore):
-    """A file that says of itself that it is encrypted."""
-
-    async def vitals(self) -> Vitals:
-        return replace(await super().vitals(), encrypted=True)
-
-
 async def test_an_encrypted_file_passes(ward: Ward):
-    store = Sealed.open(ward.path)
+    ward.path = ward.directory / "sealed.db"
+    store = SqliteStore.open(ward.path, key=Key("5eed" * 16))
     place = Place(
         url=str(ward.path), tiers=("semantic", "procedural", "conversation", "episodic", "checkpoints"), store=store
     )
-    encryption = [check for check in CHECKLIST if check.id == "access.encryption"]
     patient = Patient(settings=Settings(), clock=ward.clock, places=(place,))
-    [found] = (await examine(patient, checks=encryption)).findings
+    report = await examine(patient)
     await store.close()
-    assert found.status == "pass"
+    assert report["access.encryption"].status == "pass"
+    # Nobody has said by which model it is to be asked.
+    assert [one.id for one in report.findings if one.status == "fail"] == ["index.model"]
 
 
 async def test_a_memory_over_three_backends(ward: Ward, roomy_redis: RedisServer):

@@ -21,7 +21,7 @@ from tests.embedders import HashEmbedder
 
 ADA = Scope(user="ada")
 CHEAP = "anthropic:claude-haiku-4-5"
-# Nothing encrypts a file yet, and the doctor says so.
+# Nobody gave a key for them, and the doctor says so.
 OF_EVERY_FILE = frozenset({"access.encryption"})
 NOT_LOOKED = "not looked at"
 GIB = 1 << 30

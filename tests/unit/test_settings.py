@@ -111,7 +111,7 @@ def test_the_tiers_are_the_ones_promised():
 def test_options_stay_few_and_say_why():
     from dataclasses import fields
 
-    assert len(fields(Settings)) <= 31
+    assert len(fields(Settings)) <= 33
     assert all(option.metadata["why"] for option in fields(Settings))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.clock import system_clock
-from recollect.errors import BadInput, NotFound, StoreCorrupt
+from recollect.errors import BadInput, KeyNeeded, NotEncrypted, NotFound, StoreCorrupt, WrongKey
 from recollect.lifecycle import ErasureReceipt, Erasures, beside
 from recollect.memory.export_file import check_new, checked_path, copied, put_in_place
 from recollect.settings import Settings
@@ -26,8 +26,12 @@ class Restored:
     """How many erasures are known of in all."""
 
 
-async def restore_store(backup: str | Path, to: str | Path, receipts: str | Path | None = None) -> Restored:
+async def restore_store(
+    backup: str | Path, to: str | Path, receipts: str | Path | None = None, settings: Settings | None = None
+) -> Restored:
     """Copy a backup to a new file, and erase from it whatever the receipts say was erased since.
+
+    The settings hold the key, if the backup is encrypted: the one that the store had when the backup was made.
 
     `receipts` is the file of erasures that lay beside the store the backup was made of; without it, one that lies
     where the copy goes. The copy is there only once all that is done.
@@ -48,7 +52,7 @@ async def restore_store(backup: str | Path, to: str | Path, receipts: str | Path
         for one in (kept if kept.is_file() else None, given):
             if one is not None:
                 await asyncio.to_thread(_merge, one, beside_partial)
-        before, replayed = await _caught_up(partial)
+        before, replayed = await _caught_up(source, partial, settings or Settings.load())
         await asyncio.to_thread(put_in_place, partial, target)
         if beside_partial.is_file():
             await asyncio.to_thread(beside_partial.replace, kept)
@@ -66,9 +70,12 @@ def _merge(source: Path, target: Path) -> None:
     beside.keep(target, known.salt, [beside.with_receipt(one, done.get(one.id)) for one in known.entered])
 
 
-async def _caught_up(path: Path) -> tuple[set[str], list[ErasureReceipt]]:
+async def _caught_up(source: Path, path: Path, settings: Settings) -> tuple[set[str], list[ErasureReceipt]]:
     """The erasures that the copy knew of, and all there are now; `BadInput` when one could not be carried out."""
-    stores = await connect(path, Settings(), system_clock)
+    try:
+        stores = await connect(path, settings, system_clock)
+    except (KeyNeeded, NotEncrypted, WrongKey) as error:
+        raise type(error)(str(error).replace(str(path), str(source))) from error  # the copy is gone by then
     try:
         [store] = [one for one in stores.every if isinstance(one, Erasing)]
         before = {row.id for row in await store.ledger()}

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from recollect.clock import Clock, system_clock
 from recollect.errors import BadSettings, Unsupported
@@ -99,6 +99,33 @@ def file_of(url: str) -> Path | None:
     return Path(os.path.abspath(os.path.expanduser(named)))
 
 
+def change_keys(place: Place | None, settings: Settings, change: Literal["set", "remove"] | Path) -> list[Path]:
+    """Encrypt the files of a place with the key in the settings, decrypt them, or give them the key in another file.
+
+    Those that were changed; nobody may have them open. Who was stopped half-way does it again, and the rest follows.
+    """
+    from recollect.stores.sqlite import change_key, key_in, key_of
+
+    key = key_of(settings)
+    if key is None:
+        raise BadSettings(
+            "no key is set; `recollect key new FILE` makes one, and encryption_key_file "
+            "(RECOLLECT_ENCRYPTION_KEY_FILE) says where it is"
+        )
+    old, new = (None, key) if change == "set" else (key, None if change == "remove" else key_in(Path(change)))
+    files = {path: None for url in routed(place, settings).values() if (path := file_of(url)) is not None}
+    if not files:
+        raise BadSettings("only an SQLite file can be encrypted, and the settings name none")
+    return [path for path in files if change_key(path, old, new)]
+
+
+def new_key(file: Path) -> Path:
+    """A key at random in a new file; where that is."""
+    from recollect.stores.sqlite import new_key_file
+
+    return new_key_file(file)
+
+
 def _one_name(place: object) -> str:
     """A place as text; what can only be a mistake is refused before a file of that name appears."""
     if not isinstance(place, str | Path) or not str(place).strip():
@@ -129,16 +156,8 @@ async def open_one(url: str, settings: Settings, clock: Clock) -> Store:
 
         return InMemoryStore(clock=clock)
     if not separator or scheme == "sqlite":
-        from recollect.stores.sqlite import SqliteStore
-
         path = Path((rest.removeprefix("/") if scheme == "sqlite" and separator else url) or settings.store)
-        return await asyncio.to_thread(
-            SqliteStore.open,
-            path,
-            cache_bytes=settings.cache_mib << 20,
-            readers=settings.readers,
-            clock=clock,
-        )
+        return await asyncio.to_thread(_open_sqlite, path, settings, clock)
     if scheme in ("postgresql", "postgres"):
         return await _open_postgres(url, settings, clock)
     if scheme.partition("+")[0] in ("redis", "rediss"):
@@ -146,6 +165,18 @@ async def open_one(url: str, settings: Settings, clock: Clock) -> Store:
     raise BadSettings(
         f"{url.split('@')[-1]!r} names no store that is known; use a file path, sqlite:///PATH, "
         "postgresql://USER@HOST/DATABASE, redis://HOST:PORT/DB, chroma:./DIRECTORY, chroma+http://HOST:PORT or memory://"
+    )
+
+
+def _open_sqlite(path: Path, settings: Settings, clock: Clock) -> Store:
+    from recollect.stores.sqlite import SqliteStore, key_of
+
+    return SqliteStore.open(
+        path,
+        cache_bytes=settings.cache_mib << 20,
+        readers=settings.readers,
+        clock=clock,
+        key=key_of(settings),
     )
 
 

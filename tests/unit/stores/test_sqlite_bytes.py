@@ -10,11 +10,15 @@ import sys
 from pathlib import Path
 
 import apsw
+import pytest
 
+from recollect.errors import NotEncrypted
 from recollect.stores.erasing import Doomed
-from recollect.stores.sqlite import SqliteStore
-from recollect.stores.sqlite.gaps import blank, read_file, unused
+from recollect.stores.sqlite import Key, SqliteStore
+from recollect.stores.sqlite.connection import open_connection
+from recollect.stores.sqlite.gaps import blank, unused
 from recollect.stores.sqlite.leaves import terms_in, words_of
+from recollect.stores.sqlite.pages import read_file
 from recollect.stores.sqlite.physical import emptied_log
 from recollect.testing.erasing import erasure
 from recollect.testing.samples import ADA, BOB, SPACE, append, put
@@ -70,7 +74,11 @@ async def test_looking_at_the_file_gives_up_no_lock(tmp_path: Path):
     """Where a process opens the file itself and closes it, its locks are lost: another may take the log away."""
     store = SqliteStore.open(tmp_path / "store.db")
     await store.write(put("a", [1, 0, 0, 0]))
-    assert sum(map(len, read_file(store.path))) == store.path.stat().st_size
+    looking = open_connection(store.path, writes=False)
+    assert sum(map(len, read_file(looking))) == store.path.stat().st_size
+    looking.close()
+    with pytest.raises(NotEncrypted):  # what a file is, is seen from its first bytes
+        SqliteStore.open(store.path, key=Key("ab" * 32))
     await asyncio.to_thread(subprocess.run, [sys.executable, "-c", CLOSES, str(store.path)], check=True)
     assert (tmp_path / "store.db-wal").exists()
     await store.close()

@@ -17,6 +17,7 @@ from recollect.interfaces.cli.chat import chat
 from recollect.interfaces.cli.demo import demo
 from recollect.interfaces.cli.evaluate import eval_app
 from recollect.interfaces.cli.grouping import InOrder
+from recollect.interfaces.cli.keys import key_app
 from recollect.interfaces.cli.opening import FAILED, INTERRUPTED, NOT_FOUND, USAGE, command
 from recollect.interfaces.cli.output import ReaderGone, complain, complain_json, say
 from recollect.interfaces.cli.procedures import procedures_app
@@ -53,6 +54,7 @@ keep.add_commands(app, _STORE)
 moving.add_commands(app, _STORE)
 erasing.add_commands(app, _STORE)
 doctor.add_commands(app, _STORE)
+app.add_typer(key_app, name="key", rich_help_panel=_STORE)
 setting_up.add_commands(app, _MACHINE)
 app.add_typer(eval_app, name="eval", rich_help_panel=_MACHINE)
 

@@ -9,14 +9,16 @@ from pathlib import Path
 import apsw
 
 from recollect.errors import BadInput
-from recollect.stores.sqlite.connection import create_private, translated
+from recollect.stores.sqlite.connection import translated
+from recollect.stores.sqlite.file import connected, create_private
+from recollect.stores.sqlite.key import Key
 
 _PAGES_AT_ONCE = 256
 _TAKEN = "{} exists already; a backup is written to a new file"
 
 
-def copy(connection: apsw.Connection, target: Path) -> None:
-    """Copy into a new file, which has its name only once it is complete."""
+def copy(connection: apsw.Connection, target: Path, key: Key | None = None) -> None:
+    """Copy into a new file, which has its name only once it is complete, and the key of the store if that has one."""
     if os.path.lexists(target):  # be it by a link that leads nowhere
         raise BadInput(_TAKEN.format(target))
     # The first read fixes the moment that is copied: without it each step would start anew after a write.
@@ -25,11 +27,9 @@ def copy(connection: apsw.Connection, target: Path) -> None:
     made = create_private(partial)
     try:
         with translated(partial):
-            into = apsw.Connection(str(partial))
+            into = connected(partial, key)
             try:
-                with into.backup("main", connection, "main") as work:
-                    while not work.done:
-                        work.step(_PAGES_AT_ONCE)
+                copy_pages(connection, into)
                 # One file that can be carried anywhere, without a companion.
                 into.pragma("journal_mode", "delete")
             finally:
@@ -50,3 +50,9 @@ def _name(partial: Path, target: Path) -> None:
         if os.path.lexists(target):
             raise BadInput(_TAKEN.format(target)) from None
         partial.replace(target)
+
+
+def copy_pages(source: apsw.Connection, into: apsw.Connection) -> None:
+    with into.backup("main", source, "main") as work:
+        while not work.done:
+            work.step(_PAGES_AT_ONCE)

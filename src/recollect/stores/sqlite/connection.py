@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -13,42 +12,41 @@ from pathlib import Path
 import apsw
 
 from recollect.errors import BadInput, RecollectError, StoreCorrupt, StoreFull, StoreUnavailable
+from recollect.stores.sqlite.file import PAGE_BYTES, REKEYED, connected, has_moved
+from recollect.stores.sqlite.key import Key
 
 APPLICATION_ID = 0x5265636F  # "Reco", so that `file` and we can tell our files from others
 
-# 8 KiB: a scope's vectors are read in half the page fetches of 4 KiB, and a single small commit stays small
-# (docs/decisions/002-one-file.md has the figures).
-_PAGE_BYTES = 8192
 _PATIENCE_SECONDS = 60.0
 # SQLite calls only a full disk full; a limit on the file's size or on the user's space is an I/O error to it.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
-_MAGIC = b"SQLite format 3\x00"
-_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+_OPENED_AGAIN = 3
 
 
-def open_connection(path: Path, *, writes: bool, cache_mib: int = 16) -> apsw.Connection:
+def open_connection(path: Path, *, writes: bool, cache_mib: int = 16, key: Key | None = None) -> apsw.Connection:
     """A connection to an existing or new file, or one of our errors saying what to do."""
     with translated(path):
-        if writes:
-            _refuse_fragments(path)
-            create_private(path)
-        connection = apsw.Connection(str(path))
-        try:
-            _prepare(connection, path, writes=writes, cache_mib=cache_mib)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        again = _OPENED_AGAIN
+        while True:
+            connection = connected(path, key)
+            try:
+                _prepare(connection, writes=writes, cache_mib=cache_mib)
+                if writes:
+                    _take(connection, path, strict=again > 0)
+                return connection
+            except (apsw.NotADBError, _Moved):
+                # Another file than the one that was looked at: it was made, or given another key, in between.
+                connection.close()
+                if not again:
+                    raise
+                again -= 1
+            except BaseException:
+                connection.close()
+                raise
 
 
-def create_private(path: Path) -> bool:
-    """A new file that is its owner's alone, as what SQLite puts beside it will be; whether it was made now."""
-    try:
-        # Never through a link that leads nowhere, which somebody else may have put there.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except OSError:  # it is there already; of anything else SQLite complains better
-        return False
-    return True
+class _Moved(Exception):
+    """The name has gone to another file; what was opened is nobody's any more."""
 
 
 @contextlib.contextmanager
@@ -83,23 +81,7 @@ def refuse_strangers(connection: apsw.Connection, path: Path) -> None:
         raise StoreCorrupt(f"{path} is an SQLite database of another program; name another file")
 
 
-def _refuse_fragments(path: Path) -> None:
-    """SQLite takes a file shorter than its header for an empty one, and would write over it."""
-    start = _start_of(path, len(_MAGIC))
-    # The power failed while the file was being made: the journal beside it says how to undo what there is of it.
-    undone = _start_of(path.with_name(path.name + "-journal"), len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC
-    if start and start != _MAGIC and not undone:
-        raise StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
-
-
-def _start_of(path: Path, size: int) -> bytes:
-    if not path.is_file():
-        return b""
-    with path.open("rb") as file:
-        return file.read(size)
-
-
-def _prepare(connection: apsw.Connection, path: Path, *, writes: bool, cache_mib: int) -> None:
+def _prepare(connection: apsw.Connection, *, writes: bool, cache_mib: int) -> None:
     connection.set_busy_handler(_patient())
     connection.execute("pragma foreign_keys = off")
     connection.execute("pragma secure_delete = on")
@@ -107,9 +89,16 @@ def _prepare(connection: apsw.Connection, path: Path, *, writes: bool, cache_mib
     connection.pragma("cache_size", -1024 * cache_mib)
     if not writes:
         connection.execute("pragma query_only = on")
-        return
+
+
+def _take(connection: apsw.Connection, path: Path, *, strict: bool) -> None:
+    """Make sure that the file is ours, and let it have a log."""
     refuse_strangers(connection, path)
-    connection.pragma("page_size", _PAGE_BYTES)
+    # Who changes the key has held the lock that the question above waited for, and put another file in its place.
+    # A file system whose files have no lasting numbers says so each time.
+    if strict and has_moved(connection):
+        raise _Moved
+    connection.pragma("page_size", PAGE_BYTES)
     mode = _use_wal(connection)
     if mode != "wal":
         raise StoreUnavailable(
@@ -117,6 +106,8 @@ def _prepare(connection: apsw.Connection, path: Path, *, writes: bool, cache_mib
             "put the store on a local disk"
         )
     connection.execute("pragma synchronous = full")
+    # Nobody gives a file that we have open another key: who began to was killed.
+    path.with_name(path.name + REKEYED).unlink(missing_ok=True)
 
 
 def _use_wal(connection: apsw.Connection) -> str:

@@ -6,20 +6,27 @@ stay in the unused part of the page until another row happens to be written over
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
 
+from recollect.stores.sqlite.backup import copy_pages
 from recollect.stores.sqlite.connection import begin_immediate
+from recollect.stores.sqlite.file import connected
+from recollect.stores.sqlite.key import Key
+from recollect.stores.sqlite.pages import file_of, read_file
+
+COPY = "-blanked"
+"""The ending of the copy that an encrypted store is blanked in, encrypted like it."""
 
 _HEADER_OF_FILE = 100
 _LEAVES = (0x0A, 0x0D)
 _BRANCHES = (0x02, 0x05)
-_BYTES_AT_ONCE = 1 << 22
 _BUSY_MILLISECONDS = 100
 # Other pages begin with the number of a page, whose first byte is that of a tree only in a file beyond 256 GB.
 _MOST_PAGES = 1 << 25
+_PAGES_AT_ONCE = 1024
 
 _NOTE = """
     insert into meta (name, value)
@@ -29,64 +36,108 @@ _NOTE = """
 """
 
 
-def read_file(path: Path) -> Iterator[bytes]:
-    """The bytes of the main file, in large pieces.
-
-    Through SQLite: a program that opens the file itself and closes it gives up every lock that its process has on it.
-    """
-    file = _opened(path, apsw.SQLITE_OPEN_READONLY)
-    try:
-        size, at = file.xFileSize(), 0
-        while at < size:
-            yield file.xRead(min(_BYTES_AT_ONCE, size - at), at)
-            at += _BYTES_AT_ONCE
-    finally:
-        file.xClose()
-
-
-def blank(path: Path) -> bool:
-    """Overwrite the unused parts of all pages in the file itself; False while somebody is in the way.
-
-    What is unused means nothing to anybody, so that it may be written without a log. But it must not come back: with
-    the write lock held and the log empty nobody else writes to the file, and the commit that follows makes everybody,
-    in every process, read its pages anew before it writes one.
-    """
-    connection = apsw.Connection(str(path))
+def blank(path: Path, key: Key | None = None) -> bool:
+    """Overwrite the unused parts of all pages; False while somebody is in the way."""
+    connection = connected(path, key)
     try:
         connection.set_busy_timeout(_BUSY_MILLISECONDS)
-        begin_immediate(connection)
-        log = path.with_name(path.name + "-wal")
-        if log.exists() and log.stat().st_size:
-            connection.execute("rollback")
-            return False
-        few = int(connection.pragma("page_count")) < _MOST_PAGES
-        if few and _blanked(path, int(connection.pragma("page_size"))):
-            connection.execute(_NOTE)
-            connection.execute("commit")
-        return True
+        return _in_place(connection, path) if key is None else _anew(connection, path, key)
     except apsw.BusyError:
         return False
     finally:
         connection.close()
 
 
-def _blanked(path: Path, size: int) -> int:
-    """How many parts were not blank and are now."""
-    count = at = 0
-    file = _opened(path, apsw.SQLITE_OPEN_READWRITE)
+def _in_place(connection: apsw.Connection, path: Path) -> bool:
+    """In the file itself.
+
+    What is unused means nothing to anybody, so that it may be written without a log. But it must not come back: with
+    the write lock held and the log empty nobody else writes to the file, and the commit that follows makes everybody,
+    in every process, read its pages anew before it writes one.
+    """
+    begin_immediate(connection)
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        connection.execute("rollback")
+        return False
+    few = int(connection.pragma("page_count")) < _MOST_PAGES
+    if few and _blanked(connection):
+        connection.execute(_NOTE)
+        connection.execute("commit")
+    return True
+
+
+def _anew(connection: apsw.Connection, path: Path, key: Key) -> bool:
+    """A blanked copy, written back by SQLite in one commit.
+
+    Of an encrypted page every byte changes with any: if the power failed while it was written in its place, all of it
+    would be lost. So it goes through the log, and because SQLite writes no single pages for others, the whole file
+    does. It is left alone when it is blank already.
+    """
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        return False
+    if not any(True for _ in _dirty(connection)):
+        return True
+    seen = connection.pragma("data_version")
+    aside = path.with_name(path.name + COPY)
+    aside.unlink(missing_ok=True)
+    copied = connected(aside, key)
     try:
-        for data in read_file(path):
-            for page in range(0, len(data), size):
-                for start, end in unused(data[page : page + size], first=at + page == 0):
-                    if data[page + start : page + end].strip(b"\0"):
-                        file.xWrite(bytes(end - start), at + page + start)
-                        count += 1
-            at += len(data)
-        if count:
-            file.xSync(apsw.SQLITE_SYNC_FULL)
-        return count
+        copy_pages(connection, copied)
+        _blanked(copied)
+        return _written_back(path, key, copied, lambda: bool(connection.pragma("data_version") == seen))
     finally:
-        file.xClose()
+        copied.close()
+        aside.unlink(missing_ok=True)
+
+
+def _written_back(path: Path, key: Key, copied: apsw.Connection, still: Callable[[], bool]) -> bool:
+    """False when somebody wrote since the copy was made: it would take that back."""
+    into = connected(path, key)
+    try:
+        into.set_busy_timeout(_BUSY_MILLISECONDS)
+        with into.backup("main", copied, "main") as work:
+            work.step(1)  # from here on nobody else writes
+            if not still():
+                return False
+            while not work.done:
+                work.step(_PAGES_AT_ONCE)
+        return True
+    finally:
+        into.close()
+
+
+def _blanked(connection: apsw.Connection) -> int:
+    """How many pages were not blank where they are unused, and are now."""
+    file, count = file_of(connection), 0
+    for at, page in _dirty(connection):
+        file.write(at, page)
+        count += 1
+    if count:
+        file.sync()
+    return count
+
+
+def _dirty(connection: apsw.Connection) -> Iterator[tuple[int, bytes]]:
+    """Where a page lies that has something in its unused parts, and what it is without."""
+    at, size = 0, int(connection.pragma("page_size"))
+    for data in read_file(connection):
+        for page in range(0, len(data), size):
+            clean = _cleaned(data[page : page + size], first=at + page == 0)
+            if clean is not None:
+                yield at + page, clean
+        at += len(data)
+
+
+def _cleaned(page: bytes, *, first: bool) -> bytes | None:
+    """The page with its unused parts blank; None when they are."""
+    clean: bytearray | None = None
+    for start, end in unused(page, first=first):
+        if page[start:end].strip(b"\0"):
+            clean = bytearray(page) if clean is None else clean
+            clean[start:end] = bytes(end - start)
+    return None if clean is None else bytes(clean)
 
 
 def unused(page: bytes, *, first: bool = False) -> Iterator[tuple[int, int]]:
@@ -112,7 +163,3 @@ def unused(page: bytes, *, first: bool = False) -> Iterator[tuple[int, int]]:
 
 def _number(page: bytes, at: int) -> int:
     return int.from_bytes(page[at : at + 2], "big")
-
-
-def _opened(path: Path, how: int) -> apsw.VFSFile:
-    return apsw.VFSFile("", str(path), [how | apsw.SQLITE_OPEN_MAIN_DB, 0])

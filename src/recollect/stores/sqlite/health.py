@@ -13,7 +13,9 @@ from recollect.clock import to_micros
 from recollect.stores.health import Lapse, Vitals
 from recollect.stores.sqlite.ballast import is_kept
 from recollect.stores.sqlite.connection import begin_immediate, translated
+from recollect.stores.sqlite.file import connected
 from recollect.stores.sqlite.generations import active
+from recollect.stores.sqlite.key import Key
 from recollect.stores.sqlite.migrations import migrations
 from recollect.stores.sqlite.rows import moment
 
@@ -57,7 +59,7 @@ _NOTE_BACKUP = """
 """
 
 
-def vitals(connection: apsw.Connection, path: Path, now: datetime) -> Vitals:
+def vitals(connection: apsw.Connection, path: Path, key: Key | None, now: datetime) -> Vitals:
     """What a reader can tell at once."""
     first, last, fresh, items, embedded = _row(connection, _SPAN, to_micros(now - _WEEK))
     moments = [_row(connection, _OF_LOGS), _row(connection, _OF_TASKS)]
@@ -82,17 +84,16 @@ def vitals(connection: apsw.Connection, path: Path, now: datetime) -> Vitals:
         ballast=is_kept(path),
         log_bytes=log,
         unused=free / pages if pages else 0.0,
-        # Encryption at rest has its seam here: whoever opens an encrypted file says so.
-        encrypted=False,
+        encrypted=key is not None,
         backed_up=moment(connection.execute(_BACKED_UP).get),
         backs_up=True,
     )
 
 
-def locked(path: Path) -> str:
+def locked(path: Path, key: Key | None) -> str:
     """Who holds the file so that nobody can write; empty when nobody does."""
     with translated(path):
-        connection = apsw.Connection(str(path))
+        connection = connected(path, key)
         try:
             connection.set_busy_timeout(_LOCKED_MILLISECONDS)
             begin_immediate(connection)

@@ -11,14 +11,17 @@ from recollect.stores.receipts import Scan
 from recollect.stores.sqlite import ledger
 from recollect.stores.sqlite.connection import translated
 from recollect.stores.sqlite.evidence import Evidence
-from recollect.stores.sqlite.gaps import blank, read_file
+from recollect.stores.sqlite.file import connected
+from recollect.stores.sqlite.gaps import COPY, blank
+from recollect.stores.sqlite.key import Key
 from recollect.stores.sqlite.leaves import words_of
+from recollect.stores.sqlite.pages import read_file, read_log
 from recollect.stores.sqlite.words import token
 
 _BYTES_AT_ONCE = 1 << 22
 _BUSY_MILLISECONDS = 100
 # Not the `-shm`: it holds numbers of pages and no content, and whoever opens and closes it gives up all locks.
-_COMPANIONS = ("-wal", "-journal", "-ballast")
+_COMPANIONS = ("-wal", "-journal", "-ballast", COPY)
 
 _LIVE = (
     """
@@ -39,15 +42,15 @@ _LIVE = (
 )
 
 
-def settled(path: Path) -> bool:
+def settled(path: Path, key: Key | None = None) -> bool:
     """Nothing is left in the log nor between the rows of a page; False while somebody is in the way."""
-    return emptied_log(path) and blank(path) and emptied_log(path)
+    return emptied_log(path, key) and blank(path, key) and emptied_log(path, key)
 
 
-def emptied_log(path: Path) -> bool:
+def emptied_log(path: Path, key: Key | None = None) -> bool:
     """Write the log back and cut it to nothing; False while somebody reads from it or writes to it."""
     with translated(path):
-        connection = apsw.Connection(str(path))
+        connection = connected(path, key)
         try:
             connection.set_busy_timeout(_BUSY_MILLISECONDS)
             busy, *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchone() or (1,)
@@ -57,11 +60,14 @@ def emptied_log(path: Path) -> bool:
 
 
 def scan(connection: apsw.Connection, path: Path, packed: bytes) -> Scan:
-    """Look for deleted bytes in the file and all that lies beside it, and for words that nothing holds."""
+    """Look for deleted bytes in the file and all that lies beside it, and for words that nothing holds.
+
+    The file and its log are read as SQLite reads them: of what is encrypted the bytes on disk would prove nothing.
+    """
     evidence = Evidence.unpacked(ledger.salt(connection), packed)
     traces = evidence.traces
     beside = [file for suffix in _COMPANIONS if (file := path.with_name(path.name + suffix)).is_file()]
-    found = traces.found_in(read_file(path))
+    found = traces.found_in(read_file(connection)) | traces.found_in(read_log(connection))
     for file in beside:
         found |= traces.found_in(_chunks(file))
     shared = _explained(connection, evidence, found)

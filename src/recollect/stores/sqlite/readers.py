@@ -15,6 +15,7 @@ import apsw
 
 from recollect.errors import StoreClosed
 from recollect.stores.sqlite.connection import open_connection, translated
+from recollect.stores.sqlite.key import Key
 
 T = TypeVar("T")
 
@@ -53,8 +54,9 @@ class Readers:
     another thread, so that a slow one holds up nobody.
     """
 
-    def __init__(self, path: Path, *, threads: int, cache_mib: int) -> None:
+    def __init__(self, path: Path, *, threads: int, cache_mib: int, key: Key | None = None) -> None:
         self._path = path
+        self._key = key
         self._cache_mib = cache_mib
         self._own = threading.local()
         self._gate = threading.Lock()
@@ -169,7 +171,7 @@ class Readers:
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._own, "connection", None)
         if connection is None:
-            connection = open_connection(self._path, writes=False, cache_mib=self._cache_mib)
+            connection = open_connection(self._path, writes=False, cache_mib=self._cache_mib, key=self._key)
             self._own.connection = connection
             with self._gate:
                 self._connections.append(connection)

@@ -29,6 +29,7 @@ from recollect.stores.sqlite.backup import copy
 from recollect.stores.sqlite.batch import apply, count
 from recollect.stores.sqlite.connection import open_connection
 from recollect.stores.sqlite.gather import gather
+from recollect.stores.sqlite.key import Key
 from recollect.stores.sqlite.migrations import migrate
 from recollect.stores.sqlite.physical import emptied_log, scan, settled
 from recollect.stores.sqlite.readers import Readers
@@ -54,8 +55,11 @@ T = TypeVar("T")
 class SqliteStore:
     """Records, Log and Tasks in one file. Open it with `SqliteStore.open`, which may block: call it in a thread."""
 
-    def __init__(self, path: Path, writer: Writer, readers: Readers, *, cache_bytes: int, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, writer: Writer, readers: Readers, *, cache_bytes: int, clock: Clock, key: Key | None
+    ) -> None:
         self.path = path
+        self._key = key
         self._writer = writer
         self._readers = readers
         self._search = Search(cache_bytes)
@@ -66,12 +70,18 @@ class SqliteStore:
 
     @classmethod
     def open(
-        cls, path: Path, *, cache_bytes: int = 256 << 20, readers: int = 4, clock: Clock = system_clock
+        cls,
+        path: Path,
+        *,
+        cache_bytes: int = 256 << 20,
+        readers: int = 4,
+        clock: Clock = system_clock,
+        key: Key | None = None,
     ) -> SqliteStore:
         path = Path(os.path.abspath(os.path.expanduser(path)))
         if not path.parent.is_dir():
             raise StoreUnavailable(f"{path} cannot be opened: the directory {path.parent} does not exist; create it")
-        connection = open_connection(path, writes=True)
+        connection = open_connection(path, writes=True, key=key)
         try:
             migrate(connection, path)
         except BaseException:
@@ -80,10 +90,16 @@ class SqliteStore:
         return cls(
             path,
             Writer(connection, path),
-            Readers(path, threads=readers, cache_mib=16),
+            Readers(path, threads=readers, cache_mib=16, key=key),
             cache_bytes=cache_bytes,
             clock=clock,
+            key=key,
         )
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the file, its log and its backups are encrypted."""
+        return self._key is not None
 
     async def write(self, *writes: Write) -> None:
         if not writes:
@@ -108,7 +124,7 @@ class SqliteStore:
         return (await self.soundness()).sentences
 
     async def backup(self, path: str) -> None:
-        await self._readers.ask(lambda connection: copy(connection, Path(os.path.abspath(path))))
+        await self._readers.ask(lambda connection: copy(connection, Path(os.path.abspath(path)), self._key))
         # Not waited for: a copy is a copy, whoever holds the write lock and however full this disk is.
         now = self._clock()
         self._noted = self._writer.queue(lambda connection: health.note_backup(connection, now), durable=False)
@@ -122,8 +138,8 @@ class SqliteStore:
         if self._noted is not None and not self._noted.done():
             await asyncio.wait([asyncio.wrap_future(self._noted)], timeout=_COUNTED_WITHIN)
         now = self._clock()
-        told = await self._readers.ask(lambda connection: health.vitals(connection, self.path, now))
-        return replace(told, locked=await asyncio.to_thread(health.locked, self.path))
+        told = await self._readers.ask(lambda connection: health.vitals(connection, self.path, self._key, now))
+        return replace(told, locked=await asyncio.to_thread(health.locked, self.path, self._key))
 
     async def soundness(self, tell: Tell = quiet) -> Soundness:
         return await self._readers.ask(lambda connection: soundness(connection, tell))
@@ -133,7 +149,7 @@ class SqliteStore:
             case "ballast":
                 await asyncio.to_thread(self._writer.ballast.keep)
             case "log":
-                await asyncio.to_thread(emptied_log, self.path)
+                await asyncio.to_thread(emptied_log, self.path, self._key)
             case "words":
                 await self._writer.submit(rebuild_words, durable=True)
 
@@ -171,7 +187,7 @@ class SqliteStore:
         self._search.forget()
         forget_names()
         for _ in range(_SETTLED_WITHIN):
-            if await asyncio.to_thread(settled, self.path):
+            if await asyncio.to_thread(settled, self.path, self._key):
                 return True
             await asyncio.sleep(_SETTLING_SECONDS)
         return False
