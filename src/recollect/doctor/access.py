@@ -78,7 +78,7 @@ async def disks_tell_nothing(patient: Patient) -> Verdict:
             return passed("what is on disk is encrypted")
         return warned(
             "what is on disk is not encrypted by us: whoever has the disk or a backup has it all",
-            "recollect key new KEYFILE, name it as encryption_key_file, then recollect key set; or use an encrypted disk",
+            "recollect key new KEYFILE, name it as encryption_key_file, then recollect key set; or encrypt the disk",
         )
 
     return await of_each(patient, look, "the disk is a server's, and its administrator knows whether it is encrypted")
