@@ -33,7 +33,7 @@ class TestTasks(TasksContract):
     pass
 
 
-@pytest.mark.parametrize("store", ["in_memory", "sqlite"], indirect=True)
+@pytest.mark.parametrize("store", EVERY, indirect=True)
 class TestErasing(ErasingContract):
     pass
 

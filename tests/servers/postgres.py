@@ -26,13 +26,17 @@ _PATIENCE_SECONDS = 60.0
 
 # A server that lives for a test run has nothing to keep from a power cut; a crash of its processes loses nothing.
 _IN_A_HURRY = ("fsync=off", "full_page_writes=off", "autovacuum=off", "recollect.throwaway=on")
+# What an erasure is completed with: see docs/howto/privacy.md.
+_RIGHTS = ("grant pg_checkpoint, pg_monitor to {}", "grant execute on function pg_switch_wal() to {}")
 _SMALL = ("shared_buffers=32MB", "max_connections=60", "jit=off", "log_min_messages=fatal", "unix_socket_directories=")
 
 
 # Faster than a database a test: most partitions stay empty, and to delete nothing from them costs next to nothing.
 EMPTY = """
     set local recollect.everyone = 'on';
-    delete from recollect.meta where name <> 'schema';
+    delete from recollect.meta where name not in ('schema', 'salt');
+    delete from recollect.erasures;
+    delete from recollect.wiped;
     delete from recollect.spaces;
     delete from recollect.records;
     delete from recollect.paths;
@@ -63,11 +67,14 @@ class Server:
                 shutil.chown(path, _STAND_IN)
         self._run(
             "initdb", "--no-sync", "--encoding=UTF8", "--locale=C", "--username=postgres",
-            "--auth=scram-sha-256", f"--pwfile={password}", f"--pgdata={self._data}",
+            "--auth=scram-sha-256", "--wal-segsize=1", f"--pwfile={password}", f"--pgdata={self._data}",
         )  # fmt: skip
         self.start()
         with self._admin() as admin:
             admin.execute(sql.SQL("create role {} login password {}").format(sql.Identifier(OWNER), PASSWORD))
+        with self._admin("template1") as admin:  # rights on functions are each database's own, and copied with this one
+            for right in _RIGHTS:
+                admin.execute(sql.SQL(right).format(sql.Identifier(OWNER)))
 
     @property
     def pid(self) -> int:
