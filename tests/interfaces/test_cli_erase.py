@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller
+from tests.servers.postgres import Server
 
 SECRET = "The code of the locker is heliotrope, and nobody else knows it."
 
@@ -45,3 +46,16 @@ def test_nobody_is_erased_without_being_named_and_asked_about(call: Call, tmp_pa
     assert (unsure.code, "--yes" in unsure.err) == (USAGE, True)
     assert "heliotrope" in call(tmp_path, "recall", "the code of the locker", "--user", "ada").out
     assert call(tmp_path, "verify-erasure", "nothing.json").code == NOT_FOUND
+
+
+def test_on_a_server_too(call: Call, tmp_path: Path, postgres: Server):
+    url = f"{postgres.create('cli_erase')}?receipts={tmp_path / 'erasures.jsonl'}"
+    assert call(tmp_path, "remember", SECRET, "--user", "ada", "--store", url).code == OK
+    done = call(tmp_path, "erase", "--user", "ada", "--yes", "--store", url)
+    assert (done.code, "complete" in done.out, "erased     1 semantic" in done.out) == (OK, True, True)
+    assert "not seen   the server's own files" in done.out
+    id = done.out.split()[1].rstrip(":")
+    assert "it holds" in call(tmp_path, "verify-erasure", id, "--store", url).out
+    assert "heliotrope" not in call(tmp_path, "recall", "the code of the locker", "--user", "ada", "--store", url).out
+    told = [json.loads(line) for line in (tmp_path / "erasures.jsonl").read_text("utf-8").splitlines()]
+    assert [one["receipt"]["id"] for one in told if "receipt" in one] == [id]
