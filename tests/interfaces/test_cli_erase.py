@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_a_user_is_erased_verified_and_not_brought_back_by_a_backup(call: Call, 
     assert call(tmp_path, "backup", "old.db").code == OK
     done = call(tmp_path, "erase", "--user", "ada", "--yes", "--json")
     assert (done.code, done.json["status"], done.json["erased"]) == (OK, "complete", {"semantic": 1})
-    assert "ada" not in json.dumps(done.json).lower()
+    assert not re.search(r"\bada\b", json.dumps(done.json).lower())  # within a hash these letters may well be
     (tmp_path / "receipt.json").write_text(done.out, "utf-8")
     assert "it holds" in call(tmp_path, "verify-erasure", "receipt.json").out
     assert call(tmp_path, "verify-erasure", done.json["id"]).code == OK
@@ -55,7 +56,8 @@ def test_on_a_server_too(call: Call, tmp_path: Path, postgres: Server):
     assert (done.code, "complete" in done.out, "erased     1 semantic" in done.out) == (OK, True, True)
     assert "not seen   the server's own files" in done.out
     id = done.out.split()[1].rstrip(":")
-    assert "it holds" in call(tmp_path, "verify-erasure", id, "--store", url).out
+    verified = call(tmp_path, "verify-erasure", id, "--store", url).out
+    assert ("it holds" in verified, "not seen: the server's own files" in verified) == (True, True)
     assert "heliotrope" not in call(tmp_path, "recall", "the code of the locker", "--user", "ada", "--store", url).out
     told = [json.loads(line) for line in (tmp_path / "erasures.jsonl").read_text("utf-8").splitlines()]
     assert [one["receipt"]["id"] for one in told if "receipt" in one] == [id]

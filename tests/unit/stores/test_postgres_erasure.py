@@ -13,7 +13,8 @@ import pytest
 from recollect.errors import BadSettings, FencedOut, StoreUnavailable
 from recollect.stores.erasing import Doomed
 from recollect.stores.ops import DropTask
-from recollect.stores.postgres import PostgresStore, settling, wiping
+from recollect.stores.postgres import PostgresStore, settling
+from recollect.stores.postgres import wiped as notes
 from recollect.stores.postgres.address import parted
 from recollect.stores.postgres.locks import task_lock
 from recollect.testing.erasing import erasure, filled
@@ -186,7 +187,7 @@ async def test_a_deletion_that_fails_in_the_middle_leaves_everything(
     async def failing(*_: object) -> None:
         raise psycopg.OperationalError("the line is cut")
 
-    monkeypatch.setattr(wiping.wiped, "note", failing)
+    monkeypatch.setattr(notes, "note", failing)
     with pytest.raises(StoreUnavailable):
         await wiped.wipe("e1", Doomed((SPACE,)))
     assert [item.id for item in await wiped.get(SPACE, "a9")] == ["a9"]

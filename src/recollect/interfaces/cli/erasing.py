@@ -66,6 +66,8 @@ def verify_erasure(
         print_json({"holds": found.holds, "faults": list(found.faults), "scan": scan.as_json()})
     elif found.holds:
         say(f"it holds: {scan.pieces:,} pieces looked for in {scan.bytes:,} bytes of {scan.files} files, none found")
+        for said in scan.unseen:
+            say(f"not seen: {said}")
     else:
         say("\n".join(f"it does not hold: {fault}" for fault in found.faults))
     if not found.holds:
