@@ -62,10 +62,12 @@ async def fill(path: Path, *users: str) -> dict[str, dict[str, list[Canary]]]:
     return told
 
 
-async def fill_store(store: Everything, *users: str, each: int = EACH) -> dict[str, dict[str, list[Canary]]]:
+async def fill_store(
+    store: Everything, *users: str, each: int = EACH, long: bool = False
+) -> dict[str, dict[str, list[Canary]]]:
     """Put the canaries of some users into every tier, by turns, so that their rows lie among each other's.
 
-    What to look for, by user and kind.
+    With `long`, some do not fit into a row and do not get shorter by packing. What to look for, by user and kind.
     """
     told: dict[str, dict[str, list[Canary]]] = {user: defaultdict(list) for user in users}
     words = {user: words_for(user) for user in users}
@@ -79,7 +81,7 @@ async def fill_store(store: Everything, *users: str, each: int = EACH) -> dict[s
             for tier in RECORDS:
                 mine[f"{tier} items"].append(_item(tier, user, n, next(word), chances[user], writes))
             await store.write(*writes)
-            mine["tasks"].append(await _task(store, user, n, next(word)))
+            mine["tasks"].append(await _task(store, user, n, next(word), long=long and n % 10 == 1))
     return told
 
 
@@ -169,9 +171,9 @@ def _item(tier: Tier, user: str, n: int, word: str, chance: np.random.Generator,
     return Canary(text, word, packed(row).tobytes())
 
 
-async def _task(store: Everything, user: str, n: int, word: str) -> Canary:
+async def _task(store: Everything, user: str, n: int, word: str, *, long: bool) -> Canary:
     scope, text = scope_of(user), _text("task", n, word)
-    if n % 10 == 1:  # some are longer than a row, and do not get shorter by packing
+    if long:
         text += "".join(random.Random(word).choices(string.ascii_letters, k=6000))
     state = encode({"told": text, "completed": [], "results": {}}, by=Author.of(scope), largest=1 << 20)
     space, task = scope.space("checkpoints"), f"{user}-{word}"
