@@ -15,7 +15,8 @@ from recollect.stores.postgres.server import Work
 from recollect.stores.receipts import ErasureReceipt
 
 # Any number: whoever holds it is the only one to change the ledger.
-ALONE = [f"select pg_advisory_xact_lock({0x5265636F_00000003})"]
+_LOCK = 0x5265636F_00000003
+ALONE = [f"select pg_advisory_xact_lock({_LOCK})"]
 
 _COLUMNS = """
     id, subject, parts, elsewhere, phase, requested_at, deleted_at, erased, rederived, evidence, receipt
@@ -76,11 +77,11 @@ async def resalt(work: Work, salt: bytes) -> None:
     await work.run("update recollect.meta set value = %(salt)s where name = 'salt'", {"salt": salt.hex()})
 
 
-async def rows(work: Work, *, unfinished: bool = False) -> list[Erasure]:
+async def listed(work: Work, *, unfinished: bool = False) -> list[Erasure]:
     return [_erasure(row) for row in await work.rows(_LEDGER, {"unfinished": unfinished})]
 
 
-async def row(work: Work, id: str) -> Erasure:
+async def one(work: Work, id: str) -> Erasure:
     found = await work.row(_ROW, {"id": id})
     if found is None:
         raise NotFound(f"there is no erasure {id!r} in this store's ledger; enter it first")
@@ -110,7 +111,7 @@ async def deleted(work: Work, id: str) -> None:
 
 
 async def finish(work: Work, receipt: ErasureReceipt) -> ErasureReceipt:
-    known = (await row(work, receipt.id)).receipt
+    known = (await one(work, receipt.id)).receipt
     if known is not None:  # another process came first
         return known
     last = await work.row(_LAST, {})

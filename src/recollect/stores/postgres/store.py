@@ -132,7 +132,7 @@ class PostgresStore:
 
     async def ledger(self, *, unfinished: bool = False) -> list[Erasure]:
         async with self._server.reading(None) as work:
-            return await ledger.rows(work, unfinished=unfinished)
+            return await ledger.listed(work, unfinished=unfinished)
 
     async def enter(self, erasure: Erasure) -> None:
         async with self._server.writing(None, ledger.ALONE) as work:

@@ -109,7 +109,7 @@ async def holdings(work: Work) -> list[Space]:
 
 
 async def wipe(work: Work, id: str, doomed: Doomed) -> None:
-    before, gone = await ledger.row(work, id), _Gone()
+    before, gone = await ledger.one(work, id), _Gone()
     await work.replanned()
     for space in doomed.spaces:
         if (found := await _found(work, space)) is not None:
