@@ -34,7 +34,7 @@ class TestTasks(TasksContract):
     pass
 
 
-@pytest.mark.parametrize("store", ["in_memory", *SQLITE], indirect=True)
+@pytest.mark.parametrize("store", EVERY, indirect=True)
 class TestErasing(ErasingContract):
     pass
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import string
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from recollect.runtime.codec import Author, encode
 from recollect.stores.ops import Append, Entry, Journal, Model, Put, Save, Write
 from recollect.stores.sqlite import Key, SqliteStore
 from recollect.stores.vectors import packed
+from recollect.testing.erasing import Everything
 from recollect.tiers.procedure import Procedure, item_of, version_id
 from recollect.values import MemoryItem, Scope, Tier, Turn
 
@@ -54,15 +56,23 @@ def words_for(user: str) -> Iterator[str]:
 
 
 async def fill(path: Path, *users: str, key: Key | None = None) -> dict[str, dict[str, list[Canary]]]:
+    store = SqliteStore.open(path, readers=1, key=key)
+    told = await fill_store(store, *users)
+    await store.close()
+    return told
+
+
+async def fill_store(
+    store: Everything, *users: str, each: int = EACH, long: bool = False
+) -> dict[str, dict[str, list[Canary]]]:
     """Put the canaries of some users into every tier, by turns, so that their rows lie among each other's.
 
-    What to look for, by user and kind.
+    With `long`, some do not fit into a row and do not get shorter by packing. What to look for, by user and kind.
     """
-    store = SqliteStore.open(path, readers=1, key=key)
     told: dict[str, dict[str, list[Canary]]] = {user: defaultdict(list) for user in users}
     words = {user: words_for(user) for user in users}
     chances = {user: np.random.default_rng(list(user.encode())) for user in users}
-    for n in range(EACH):
+    for n in range(each):
         for user in users:
             writes: list[Write] = []
             mine, word = told[user], words[user]
@@ -71,8 +81,7 @@ async def fill(path: Path, *users: str, key: Key | None = None) -> dict[str, dic
             for tier in RECORDS:
                 mine[f"{tier} items"].append(_item(tier, user, n, next(word), chances[user], writes))
             await store.write(*writes)
-            mine["tasks"].append(await _task(store, user, n, next(word)))
-    await store.close()
+            mine["tasks"].append(await _task(store, user, n, next(word), long=long and n % 10 == 1))
     return told
 
 
@@ -80,6 +89,39 @@ def left(path: Path, told: dict[str, list[Canary]]) -> int:
     """How many canaries any byte of any file of the store still gives away."""
     data = b"\0".join(file.read_bytes() for file in sorted(path.parent.glob(path.name + "*")))
     return sum(canary.left_in(data) for some in told.values() for canary in some)
+
+
+class Sieve:
+    """Finds any of many canaries in one reading of many files."""
+
+    def __init__(self, told: dict[str, list[Canary]]) -> None:
+        every = [canary for some in told.values() for canary in some]
+        self._words = {canary.word[4:].encode(): canary for canary in every}
+        self._vectors = {canary.vector[:8]: canary for canary in every if canary.vector}
+        self._begins = np.zeros(1 << 16, bool)
+        self._begins[[int.from_bytes(begin[:2], "little") for begin in self._vectors]] = True
+
+    def found(self, files: Iterable[Path]) -> dict[Path, set[str]]:
+        """Which files give any away, and the words of those."""
+        seen = {file: self._found_in(file.read_bytes()) for file in files}
+        return {file: words for file, words in seen.items() if words}
+
+    def _found_in(self, data: bytes) -> set[str]:
+        words = {canary.word for match in _ENDINGS.finditer(data) if (canary := self._words.get(_word(data, match)))}
+        for offset in (0, 1):
+            pairs = np.frombuffer(data, "<u2", max(len(data) - offset, 0) // 2, min(offset, len(data)))
+            for place in (np.flatnonzero(self._begins[pairs]) * 2 + offset).tolist():
+                canary = self._vectors.get(data[place : place + 8])
+                if canary is not None and data.startswith(canary.vector, place):
+                    words.add(canary.word)
+        return words
+
+
+_ENDINGS = re.compile(b"xq")
+
+
+def _word(data: bytes, ending: re.Match[bytes]) -> bytes:
+    return data[max(ending.end() - 12, 0) : ending.end()]
 
 
 def _text(tier: str, n: int, word: str) -> str:
@@ -129,8 +171,10 @@ def _item(tier: Tier, user: str, n: int, word: str, chance: np.random.Generator,
     return Canary(text, word, packed(row).tobytes())
 
 
-async def _task(store: SqliteStore, user: str, n: int, word: str) -> Canary:
+async def _task(store: Everything, user: str, n: int, word: str, *, long: bool) -> Canary:
     scope, text = scope_of(user), _text("task", n, word)
+    if long:
+        text += "".join(random.Random(word).choices(string.ascii_letters, k=6000))
     state = encode({"told": text, "completed": [], "results": {}}, by=Author.of(scope), largest=1 << 20)
     space, task = scope.space("checkpoints"), f"{user}-{word}"
     await store.write(Save(space=space, task=task, state=state))

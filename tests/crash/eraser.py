@@ -16,16 +16,16 @@ def tell(**told: Any) -> None:
     sys.stdout.flush()
 
 
-async def erase(path: Path) -> None:
+async def erase(place: str) -> None:
     from recollect import AgentMemory
     from tests.embedders import HashEmbedder
 
-    async with AgentMemory.open(path, tenant="acme", embedder=HashEmbedder()) as memory:
+    async with AgentMemory.open(place, tenant="acme", embedder=HashEmbedder()) as memory:
         receipt = await memory.erase(user="ada")
         tell(receipt=receipt.as_json())
 
 
-async def again(path: Path) -> dict[str, Any]:
+async def again(path: Path | str) -> dict[str, Any]:
     """Go on after somebody else. Nothing is said about whom: the ledger knows that something is open."""
     from recollect import AgentMemory
     from tests.embedders import HashEmbedder
@@ -72,9 +72,9 @@ def main(arguments: list[str]) -> None:
     mutants.apply()
     match arguments:
         case ["erase", path]:
-            asyncio.run(erase(Path(path)))
+            asyncio.run(erase(path))
         case ["again", path]:
-            tell(**asyncio.run(again(Path(path))))
+            tell(**asyncio.run(again(path)))
         case ["look on", path, hold]:
             asyncio.run(look_on(Path(path), hold == "hold"))
 

@@ -25,14 +25,24 @@ _STAND_IN = "nobody"
 _PATIENCE_SECONDS = 60.0
 
 # A server that lives for a test run has nothing to keep from a power cut; a crash of its processes loses nothing.
-_IN_A_HURRY = ("fsync=off", "full_page_writes=off", "autovacuum=off", "recollect.throwaway=on")
-_SMALL = ("shared_buffers=32MB", "max_connections=60", "jit=off", "log_min_messages=fatal", "unix_socket_directories=")
+IN_A_HURRY = ("min_wal_size=4MB", "fsync=off", "full_page_writes=off", "autovacuum=off", "recollect.throwaway=on")
+# What an erasure is completed with: see docs/howto/privacy.md.
+_RIGHTS = ("grant pg_checkpoint, pg_monitor to {}", "grant execute on function pg_switch_wal() to {}")
+_SMALL = (
+    "shared_buffers=32MB",
+    "max_connections=60",
+    "jit=off",
+    "log_min_messages=fatal",
+    "unix_socket_directories=",
+)
 
 
 # Faster than a database a test: most partitions stay empty, and to delete nothing from them costs next to nothing.
 EMPTY = """
     set local recollect.everyone = 'on';
-    delete from recollect.meta where name <> 'schema';
+    delete from recollect.meta where name not in ('schema', 'salt');
+    delete from recollect.erasures;
+    delete from recollect.wiped;
     delete from recollect.spaces;
     delete from recollect.records;
     delete from recollect.paths;
@@ -48,7 +58,7 @@ EMPTY = """
 class Server:
     """One running server and its data, which go away with it."""
 
-    def __init__(self, settings: Sequence[str] = _IN_A_HURRY) -> None:
+    def __init__(self, settings: Sequence[str] = IN_A_HURRY) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="recollect-postgres-"))
         self._programs = _programs(self._home)
         self._data = self._home / "data"
@@ -64,10 +74,19 @@ class Server:
         self._run(
             "initdb", "--no-sync", "--encoding=UTF8", "--locale=C", "--username=postgres",
             "--auth=scram-sha-256", f"--pwfile={password}", f"--pgdata={self._data}",
+            *(["--wal-segsize=1"] if "fsync=off" in settings else []),
         )  # fmt: skip
         self.start()
-        with self._admin() as admin:
+        with self.admin() as admin:
             admin.execute(sql.SQL("create role {} login password {}").format(sql.Identifier(OWNER), PASSWORD))
+        with self.admin("template1") as admin:  # rights on functions are each database's own, and copied with this one
+            for right in _RIGHTS:
+                admin.execute(sql.SQL(right).format(sql.Identifier(OWNER)))
+
+    @property
+    def data(self) -> Path:
+        """Where the server has all its files."""
+        return self._data
 
     @property
     def pid(self) -> int:
@@ -79,17 +98,31 @@ class Server:
 
     def create(self, database: str, *, extension: bool = True) -> str:
         """A new database whose owner may do what owners may, and nothing more; its address."""
-        with self._admin() as admin:
+        with self.admin() as admin:
             admin.execute(
                 sql.SQL("create database {} owner {}").format(sql.Identifier(database), sql.Identifier(OWNER))
             )
         if extension:
-            with self._admin(database) as admin:
+            with self.admin(database) as admin:
                 admin.execute("create extension vector")
         return self.url(database)
 
+    def copy(self, original: str, database: str) -> str:
+        """A database that begins as another, which nobody may be using; its address."""
+        with self.admin() as admin:
+            names = (sql.Identifier(name) for name in (database, original, OWNER))
+            admin.execute(sql.SQL("create database {} template {} owner {}").format(*names))
+        return self.url(database)
+
+    def dump(self, database: str, file: Path) -> None:
+        self._run("pg_dump", "--format=custom", f"--file={file}", self.url(database, "postgres"))
+
+    def restore(self, file: Path, database: str) -> None:
+        """Into a database that is empty."""
+        self._run("pg_restore", f"--dbname={self.url(database, 'postgres')}", str(file))
+
     def drop(self, database: str) -> None:
-        with self._admin() as admin:
+        with self.admin() as admin:
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(database)))
 
     def start(self) -> None:
@@ -119,7 +152,8 @@ class Server:
         shutil.rmtree(self._home, ignore_errors=True)
 
     @contextmanager
-    def _admin(self, database: str = "postgres") -> Iterator[psycopg.Connection]:
+    def admin(self, database: str = "postgres") -> Iterator[psycopg.Connection]:
+        """A connection that may do everything."""
         with psycopg.connect(self.url(database, "postgres"), autocommit=True) as connection:
             yield connection
 
@@ -134,8 +168,8 @@ class Server:
             [str(self._programs / program), *arguments],
             cwd=self._home,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL,
-            stderr=subprocess.STDOUT if program == "initdb" else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if program == "postgres" else subprocess.PIPE,
+            stderr=subprocess.DEVNULL if program == "postgres" else subprocess.STDOUT,
             env={"LC_ALL": "C", "PATH": os.defpath},
             start_new_session=True,  # an interrupt of the tests is not one of the server: it is stopped by its pid
             **other,

@@ -14,7 +14,7 @@ from recollect.stores.evidence import Ask
 from recollect.stores.ops import Append, Entry
 from recollect.stores.postgres import PostgresStore, connections
 from recollect.stores.where import Where
-from recollect.testing import DurableContract, ManualClock, TasksContract
+from recollect.testing import DurableContract, ErasingContract, ManualClock, TasksContract
 from recollect.testing.gathering import GatheringContract
 from recollect.testing.samples import MODEL, START, put, save
 from recollect.values import Scope
@@ -68,7 +68,7 @@ async def reopen(
     await opened[-1].close()
 
 
-class TestThroughAPooler(TasksContract, GatheringContract, DurableContract):
+class TestThroughAPooler(TasksContract, GatheringContract, DurableContract, ErasingContract):
     pass
 
 

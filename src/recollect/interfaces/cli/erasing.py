@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,9 +63,11 @@ def verify_erasure(
     found = caller.known(verified)
     scan = found.scan
     if caller.as_json:
-        print_json({"holds": found.holds, "faults": list(found.faults), "scan": asdict(scan)})
+        print_json({"holds": found.holds, "faults": list(found.faults), "scan": scan.as_json()})
     elif found.holds:
         say(f"it holds: {scan.pieces:,} pieces looked for in {scan.bytes:,} bytes of {scan.files} files, none found")
+        for said in scan.unseen:
+            say(f"not seen: {said}")
     else:
         say("\n".join(f"it does not hold: {fault}" for fault in found.faults))
     if not found.holds:

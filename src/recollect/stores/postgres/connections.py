@@ -97,6 +97,10 @@ class Connections:
         self._hours[connection] = later
         return connection
 
+    def leave_alone(self, connection: AsyncConnection[Any]) -> None:
+        """Do not cut this one off before it is given back."""
+        self._hours[connection].cancel()
+
     async def give_back(self, connection: AsyncConnection[Any]) -> None:
         """Keep a connection for the next one, unless something is left on it or it is broken."""
         self._hours.pop(connection).cancel()

@@ -21,18 +21,30 @@ _SHARED = f"select pg_advisory_xact_lock_shared({_MODELS})"
 GROWTH = f"select pg_advisory_xact_lock({0x5265636F_00000002})"
 
 
-def locks(writes: Iterable[Write]) -> list[str]:
-    """The statements by which a batch takes its locks."""
+def locks(writes: Iterable[Write], wiped: Iterable[Space] = ()) -> list[str]:
+    """The statements by which a batch takes its locks; of spaces that are wiped nobody else writes anything."""
     writes = list(writes)
     vectors = any(
         isinstance(write, Embed) or (isinstance(write, Put) and write.vectors is not None) for write in writes
     )
-    numbers = sorted({_number(write.space, write.task if isinstance(write, TaskWrite) else "") for write in writes})
-    return [*([_SHARED] if vectors else []), *(f"select pg_advisory_xact_lock({number})" for number in numbers)]
+    alone = {_number(space, "") for space in wiped}
+    alone |= {_number(write.space, write.task if isinstance(write, TaskWrite) else "") for write in writes}
+    shared = {_number(write.space, "") for write in writes if isinstance(write, TaskWrite)}
+    return [*([_SHARED] if vectors else []), *_in_order(alone, shared)]
 
 
 def task_lock(space: Space, task: str) -> list[str]:
-    return [f"select pg_advisory_xact_lock({_number(space, task)})"]
+    return _in_order({_number(space, task)}, {_number(space, "")})
+
+
+def _in_order(alone: set[int], shared: set[int]) -> list[str]:
+    """Who works on one task shares its space: not with each other, but with whoever would wipe it under their hands."""
+    return [
+        f"select pg_advisory_xact_lock({number})"
+        if number in alone
+        else f"select pg_advisory_xact_lock_shared({number})"
+        for number in sorted(alone | shared)
+    ]
 
 
 def _number(space: Space, task: str) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, sql
@@ -34,6 +34,7 @@ _ABOUT = """
 _NOW = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
 Values = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -111,6 +112,12 @@ class Server:
         """A connection of one's own, for what no transaction can hold."""
         return await self._connections.made()
 
+    async def alone(self, act: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
+        """Something that takes its time, on a connection of its own."""
+        with translated(self._connections.place):
+            async with await self.made() as connection:
+                return await act(connection)
+
     @asynccontextmanager
     async def reading(self, tenant: str | None) -> AsyncIterator[Work]:
         """One moment of the store, as one tenant or, with None, as all of them."""
@@ -119,9 +126,12 @@ class Server:
 
     @asynccontextmanager
     async def writing(
-        self, tenant: str | None, locks: Iterable[str] = (), *, lasting: bool = True
+        self, tenant: str | None, locks: Iterable[str] = (), *, lasting: bool = True, hurried: bool = True
     ) -> AsyncIterator[Work]:
-        """A transaction that holds some locks. The clock is read under them: who came later has the later time."""
+        """A transaction that holds some locks. The clock is read under them: who came later has the later time.
+
+        One that is not hurried may take as long as it takes.
+        """
         # Whoever is frozen in the middle would hold up all who wait for the same locks, for as long as that lasts.
         begin = f"begin; set local idle_in_transaction_session_timeout = {_FROZEN_MS}"
         if not lasting:
@@ -129,6 +139,8 @@ class Server:
         elif self._weak_commits:
             begin += "; set local synchronous_commit = on"
         async with self._working(begin, tenant, locks) as work:
+            if not hurried:
+                self._connections.leave_alone(work.connection)
             yield work
 
     @asynccontextmanager

@@ -16,9 +16,17 @@ _FIND = """
     from recollect.spaces
     where tenant = %(tenant)s and handle = any(%(handles)s)
 """
+# No fence of a space that was erased is given again: see `wiping`.
 _MINT = """
-    insert into recollect.spaces (tenant, handle, tier, owner, agent, session)
-    values (%(tenant)s, %(handle)s, %(tier)s, %(owner)s, %(agent)s, %(session)s)
+    insert into recollect.spaces (tenant, handle, tier, owner, agent, session, next_seq)
+    values (
+        %(tenant)s, %(handle)s, %(tier)s, %(owner)s, %(agent)s, %(session)s,
+        case
+            when %(tier)s = 'checkpoints' then
+                coalesce((select value::bigint from recollect.meta where name = 'last_fence'), 0)
+            else 0
+        end
+    )
     returning handle, id, next_seq
 """
 

@@ -7,24 +7,31 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TypeVar
 
 from recollect.clock import Clock
 from recollect.errors import RecollectError, StoreClosed, Unsupported
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
+from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.leases import Claim
 from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write
-from recollect.stores.postgres import health, index, items, journal, logs, models, moving, search, tasks
+from recollect.stores.postgres import health, index, items, journal, ledger, logs, models, moving, search, tasks
+from recollect.stores.postgres.address import parted
 from recollect.stores.postgres.batch import apply
 from recollect.stores.postgres.gather import gather
 from recollect.stores.postgres.locks import locks, task_lock
 from recollect.stores.postgres.models import Models
+from recollect.stores.postgres.scanning import Sought, scan
 from recollect.stores.postgres.server import Server
+from recollect.stores.postgres.settling import settle
 from recollect.stores.postgres.soundness import soundness
 from recollect.stores.postgres.text import kept
+from recollect.stores.postgres.wiping import holdings, wipe
+from recollect.stores.receipts import ErasureReceipt, Scan
 from recollect.stores.tails import Reach, Tail
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
@@ -37,10 +44,13 @@ T = TypeVar("T")
 
 
 class PostgresStore:
-    """Records, Log and Tasks in one database. Open it with `PostgresStore.open`; it belongs to that event loop."""
+    """Records, Log, Tasks and Erasing in one database. Made by `PostgresStore.open`; it belongs to that event loop."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, receipts: Path | None = None) -> None:
         self._server = server
+        self._receipts = receipts
+        self._salt: bytes | None = None
+        self._waits: list[str] = []
         self._touches: list[Touch] = []
         self._timer: asyncio.TimerHandle | None = None
         self._counting: asyncio.Task[None] | None = None
@@ -48,8 +58,12 @@ class PostgresStore:
 
     @classmethod
     async def open(cls, url: str, *, connections: int = 8, clock: Clock | None = None) -> PostgresStore:
-        """Open, and bring up to date, the database that a URL names. Without a clock, time is the server's."""
-        return cls(await Server.open(url, connections=connections, clock=clock))
+        """Open, and bring up to date, the database that a URL names. Without a clock, time is the server's.
+
+        `?receipts=PATH` in the URL names the file that receipts of erasures are kept in, outside of the server.
+        """
+        address, receipts = parted(url)
+        return cls(await Server.open(address, connections=connections, clock=clock), receipts)
 
     async def write(self, *writes: Write) -> None:
         if not writes:
@@ -94,6 +108,61 @@ class PostgresStore:
 
     async def repair(self, what: Repair) -> None:
         raise Unsupported(f"the {what} of a server is looked after by the server itself; there is nothing to repair")
+
+    # Erasing
+
+    @property
+    def receipts(self) -> Path | None:
+        return self._receipts
+
+    async def salt(self) -> bytes:
+        if self._salt is None:
+            async with self._server.reading(None) as work:
+                self._salt = await ledger.salt(work)
+        return self._salt
+
+    async def resalt(self, salt: bytes) -> None:
+        async with self._server.writing(None, ledger.ALONE) as work:
+            await ledger.resalt(work, salt)
+        self._salt = None
+
+    async def holdings(self) -> list[Space]:
+        async with self._server.reading(None) as work:
+            return await holdings(work)
+
+    async def ledger(self, *, unfinished: bool = False) -> list[Erasure]:
+        async with self._server.reading(None) as work:
+            return await ledger.listed(work, unfinished=unfinished)
+
+    async def enter(self, erasure: Erasure) -> None:
+        async with self._server.writing(None, ledger.ALONE) as work:
+            await ledger.enter(work, erasure)
+
+    async def wipe(self, id: str, doomed: Doomed) -> None:
+        await self._touched()
+        checked = replace(doomed, writes=tuple(_admitted(doomed.writes)))
+        async with self._server.writing(
+            None, [*ledger.ALONE, *locks(checked.writes, checked.spaces)], hurried=False
+        ) as work:
+            await wipe(work, id, checked)
+
+    async def deleted(self, id: str) -> None:
+        async with self._server.writing(None, ledger.ALONE) as work:
+            await ledger.deleted(work, id)
+
+    async def settle(self) -> bool:
+        self._waits = await self._server.alone(settle)
+        return not self._waits
+
+    async def scan(self, evidence: bytes) -> Scan:
+        sought = Sought(await self.salt(), evidence, beside=self._receipts is not None)
+        # Told once, to whoever has just had it settled: the same look serves those who check a receipt of long ago.
+        waits, self._waits = tuple(self._waits), []
+        return replace(await self._server.alone(lambda connection: scan(connection, sought)), waits=waits)
+
+    async def finish(self, receipt: ErasureReceipt) -> ErasureReceipt:
+        async with self._server.writing(None, ledger.ALONE) as work:
+            return await ledger.finish(work, receipt)
 
     # Records
 
