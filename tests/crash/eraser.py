@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import mutants
+from tests.crash.places import tiers
 
 
 def tell(**told: Any) -> None:
@@ -16,21 +17,21 @@ def tell(**told: Any) -> None:
     sys.stdout.flush()
 
 
-async def erase(path: Path) -> None:
+async def erase(place: str) -> None:
     from recollect import AgentMemory
     from tests.embedders import HashEmbedder
 
-    async with AgentMemory.open(path, tenant="acme", embedder=HashEmbedder()) as memory:
+    async with AgentMemory.open(tiers(place), tenant="acme", embedder=HashEmbedder()) as memory:
         receipt = await memory.erase(user="ada")
         tell(receipt=receipt.as_json())
 
 
-async def again(path: Path) -> dict[str, Any]:
+async def again(place: str | Path) -> dict[str, Any]:
     """Go on after somebody else. Nothing is said about whom: the ledger knows that something is open."""
     from recollect import AgentMemory
     from tests.embedders import HashEmbedder
 
-    async with AgentMemory.open(path, tenant="acme", embedder=HashEmbedder()) as memory:
+    async with AgentMemory.open(tiers(str(place)), tenant="acme", embedder=HashEmbedder()) as memory:
         await memory.lifecycle.run_once()
         receipts = await memory.erasures()
         holds = [(await memory.verify_erasure(receipt)).holds for receipt in receipts]
@@ -70,7 +71,7 @@ def main(arguments: list[str]) -> None:
     mutants.apply()
     match arguments:
         case ["erase", path]:
-            asyncio.run(erase(Path(path)))
+            asyncio.run(erase(path))
         case ["look on", path, hold]:
             asyncio.run(look_on(Path(path), hold == "hold"))
 

@@ -24,6 +24,8 @@ class Erasure:
     subject: str
     parts: tuple[str, ...]
     requested_at: datetime
+    elsewhere: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    """The subject's hash in every store that this concerns, by a fingerprint of that store's key."""
     phase: Phase = "entered"
     deleted_at: datetime | None = None
     erased: Mapping[str, int] = field(default_factory=lambda: NOTHING)
@@ -53,7 +55,10 @@ class Erasing(Store, Protocol):
         """Where receipts are kept beside the store, to survive the restoring of an older copy; None: nowhere."""
 
     async def salt(self) -> bytes:
-        """The key of this store's hashes, made with the store and the same ever after."""
+        """The key of this store's hashes, made with the store and the same ever after, in its copies too.
+
+        It is known as long as the store is open, also while the server is away.
+        """
 
     async def resalt(self, salt: bytes) -> None:
         """Take the key that receipts beside the store were made with; `Conflict` once this store has a ledger."""
@@ -74,7 +79,7 @@ class Erasing(Store, Protocol):
         """Delete, and write down in the same transaction what was deleted: its counts, and evidence to look for.
 
         Of a whole space nothing is left: items, words, vectors, entries, tasks, filter paths, nor its name. The row
-        adds up over several calls.
+        adds up over several calls. Where servers share no transaction it is one for each of them.
         """
 
     async def deleted(self, id: str) -> None:
@@ -84,7 +89,7 @@ class Erasing(Store, Protocol):
         """Drop copies in memory and on disk that deleting left: caches, logs. False when somebody is in the way."""
 
     async def scan(self, evidence: bytes) -> Scan:
-        """Look for deleted bytes in everything that this store owns."""
+        """Look for deleted bytes in everything that this store owns; told is what it cannot look at."""
 
     async def finish(self, receipt: ErasureReceipt) -> ErasureReceipt:
         """Complete an erasure: chain its receipt to the one before and keep it, in one transaction."""

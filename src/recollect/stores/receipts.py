@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
@@ -34,14 +34,36 @@ class Scan:
     """Found where nothing is kept any more."""
     words: int = 0
     """Words in an index that no item has any more."""
+    unseen: tuple[str, ...] = ()
+    """Where copies may lie that nobody here can look at, a sentence each."""
+    waits: tuple[str, ...] = ()
+    """What somebody has to do before it can be called gone, a sentence each."""
 
     @property
     def clean(self) -> bool:
-        return self.found == 0 and self.words == 0
+        return self.found == 0 and self.words == 0 and not self.waits
 
     def plus(self, other: Scan) -> Scan:
-        mine, theirs = asdict(self), asdict(other)
-        return Scan(**{name: mine[name] + theirs[name] for name in mine})
+        both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        told: dict[str, Any] = {
+            name: tuple(dict.fromkeys(getattr(self, name) + getattr(other, name))) for name in _TOLD
+        }
+        return Scan(**both, **told)
+
+    def as_json(self) -> dict[str, Any]:
+        """Sentences only where there are any: a receipt without them reads as it always did."""
+        told = {name: list(said) for name in _TOLD if (said := getattr(self, name))}
+        return {name: getattr(self, name) for name in _COUNTS} | told
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Scan:
+        counts: dict[str, Any] = {name: int(count) for name, count in told.items() if name not in _TOLD}
+        said: dict[str, Any] = {name: tuple(map(str, told.get(name, ()))) for name in _TOLD}
+        return cls(**counts, **said)
+
+
+_TOLD = ("unseen", "waits")
+_COUNTS = tuple(one.name for one in fields(Scan) if one.name not in _TOLD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +116,7 @@ class ErasureReceipt:
             **{name: None if at is None else at.isoformat() for name, at in moments.items()},
             "erased": dict(sorted(self.erased.items())),
             "rederived": self.rederived,
-            "scan": asdict(self.scan),
+            "scan": self.scan.as_json(),
             "previous": self.previous,
             "sha256": self.sha256,
         }
@@ -115,7 +137,7 @@ class ErasureReceipt:
                 completed_at=_moment(told["completed_at"]),
                 erased=MappingProxyType({str(tier): int(count) for tier, count in told["erased"].items()}),
                 rederived=int(told["rederived"]),
-                scan=Scan(**{name: int(count) for name, count in told["scan"].items()}),
+                scan=Scan.from_json(told["scan"]),
                 previous=told["previous"],
                 sha256=str(told["sha256"]),
             )
@@ -134,6 +156,8 @@ class ErasureReceipt:
             f"  rederived  {self.rederived:,}",
             f"  looked for {looked} in {scan.bytes:,} bytes of {scan.files} files: {scan.found + scan.words} found",
         ]
+        lines += [f"  not seen   {said}" for said in scan.unseen]
+        lines += [f"  waits for  {said}" for said in scan.waits]
         if self.complete:
             lines.append(f"  sha256     {self.sha256}, after {self.previous or 'none'}")
         return "\n".join(lines)
