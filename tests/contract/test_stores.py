@@ -7,6 +7,10 @@ import pytest
 from recollect.testing import (
     DurableContract,
     ErasingContract,
+    ErasingFiles,
+    ErasingItems,
+    ErasingLedger,
+    ErasingLogs,
     ExaminedContract,
     LogContract,
     RecordsContract,
@@ -42,6 +46,21 @@ class TestErasing(ErasingContract):
 @pytest.mark.parametrize("store", [*EVERY, *REDIS, *CHROMA], indirect=True)
 class TestExamined(ExaminedContract):
     pass
+
+
+@pytest.mark.parametrize("store", REDIS, indirect=True)
+class TestErasingLogsAndTasks(ErasingLedger, ErasingLogs, ErasingFiles):
+    """Of a backend that keeps no records."""
+
+
+@pytest.mark.parametrize("store", CHROMA, indirect=True)
+class TestErasingRecords(ErasingLedger, ErasingItems):
+    """Of a backend that keeps nothing else."""
+
+
+@pytest.mark.parametrize("store", ["chroma"], indirect=True)
+class TestErasingDirectory(ErasingFiles):
+    """Of a Chroma whose files are here."""
 
 
 @pytest.mark.parametrize("store", [*SQLITE, "postgres"], indirect=True)

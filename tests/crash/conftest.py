@@ -71,6 +71,16 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
 @pytest.fixture
 def quick() -> Iterator[Path]:
     """A directory in memory where there is one: stores that are rebuilt by the thousand need no disk."""
+    yield from _in_memory()
+
+
+@pytest.fixture(scope="module")
+def quick_module() -> Iterator[Path]:
+    """The same for all tests of a module."""
+    yield from _in_memory()
+
+
+def _in_memory() -> Iterator[Path]:
     memory = Path("/dev/shm")
     path = Path(tempfile.mkdtemp(prefix="recollect-", dir=memory if memory.is_dir() else None))
     yield path

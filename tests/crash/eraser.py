@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import mutants
+from tests.crash.places import tiers
 
 
 def tell(**told: Any) -> None:
@@ -20,17 +21,17 @@ async def erase(place: str) -> None:
     from recollect import AgentMemory
     from tests.embedders import HashEmbedder
 
-    async with AgentMemory.open(place, tenant="acme", embedder=HashEmbedder()) as memory:
+    async with AgentMemory.open(tiers(place), tenant="acme", embedder=HashEmbedder()) as memory:
         receipt = await memory.erase(user="ada")
         tell(receipt=receipt.as_json())
 
 
-async def again(path: Path | str) -> dict[str, Any]:
+async def again(place: str | Path) -> dict[str, Any]:
     """Go on after somebody else. Nothing is said about whom: the ledger knows that something is open."""
     from recollect import AgentMemory
     from tests.embedders import HashEmbedder
 
-    async with AgentMemory.open(path, tenant="acme", embedder=HashEmbedder()) as memory:
+    async with AgentMemory.open(tiers(str(place)), tenant="acme", embedder=HashEmbedder()) as memory:
         await memory.lifecycle.run_once()
         receipts = await memory.erasures()
         holds = [(await memory.verify_erasure(receipt)).holds for receipt in receipts]

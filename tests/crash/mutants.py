@@ -285,6 +285,35 @@ def ledger_last() -> None:
     setattr(Erasures, "erase", hasty)  # noqa: B010
 
 
+def aof_left() -> None:
+    """Redis is not asked to write its append-only file anew."""
+    from recollect.stores.redis.physical import Physical
+
+    async def as_it_is(self: Physical) -> bool:
+        return True
+
+    setattr(Physical, "settled", as_it_is)  # noqa: B010
+
+
+def snapshot_left() -> None:
+    """Redis is not asked to write its snapshot anew."""
+    from recollect.stores.redis.physical import Physical
+
+    asked = Physical._asked
+
+    async def not_the_snapshot(self: Physical, node: Any, command: str, *rest: Any) -> str:
+        return "" if command == "BGSAVE" else await asked(self, node, command, *rest)
+
+    setattr(Physical, "_asked", not_the_snapshot)  # noqa: B010
+
+
+def pages_left() -> None:
+    """Chroma's file keeps its free pages and its log."""
+    from recollect.stores.chroma import store
+
+    setattr(store, "written_anew", lambda directory: True)  # noqa: B010
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -308,6 +337,9 @@ MUTANTS: dict[str, Callable[[], None]] = {
         gaps_left,
         rekeyed_in_place,
         ledger_last,
+        aof_left,
+        snapshot_left,
+        pages_left,
     )
 }
 

@@ -118,7 +118,7 @@ def _filled(server: Server, name: str, each: int) -> Filled:
 
 async def _fill(url: str, each: int) -> dict[str, dict[str, list[Canary]]]:
     store = await PostgresStore.open(url, connections=1)
-    told = await canaries.fill_store(store, "ada", "bob", each=each, long=True)
+    told = await canaries.fill_stores(store, store, "ada", "bob", each=each, long=True)
     await store.close()
     return told
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller
 from tests.servers.postgres import Server
+from tests.servers.redis import RedisServer
 
 SECRET = "The code of the locker is heliotrope, and nobody else knows it."
 
@@ -61,3 +62,20 @@ def test_on_a_server_too(call: Call, tmp_path: Path, postgres: Server):
     assert "heliotrope" not in call(tmp_path, "recall", "the code of the locker", "--user", "ada", "--store", url).out
     told = [json.loads(line) for line in (tmp_path / "erasures.jsonl").read_text("utf-8").splitlines()]
     assert [one["receipt"]["id"] for one in told if "receipt" in one] == [id]
+
+
+def test_tiers_on_servers_are_erased_by_the_same_command(call: Call, tmp_path: Path):
+    server = RedisServer(tmp_path / "redis").start()
+    try:
+        stores = f"conversation={server.url} episodic={server.url} checkpoints={server.url} default=chroma:./facts"
+        assert call(tmp_path, "remember", SECRET, "--user", "ada", RECOLLECT_STORES=stores).code == OK
+        done = call(tmp_path, "erase", "--user", "ada", "--yes", "--json", RECOLLECT_STORES=stores)
+        assert (done.code, done.json["status"], done.json["erased"]["semantic"]) == (OK, "complete", 1)
+        files = [file for file in (tmp_path / "facts").rglob("*") if file.is_file()]
+        assert files
+        assert not any(b"heliotrope" in file.read_bytes() for file in files)
+        assert call(tmp_path, "verify-erasure", done.json["id"], RECOLLECT_STORES=stores).code == OK
+        assert "nothing waits" in call(tmp_path, "finish-erasures", "--store", "chroma:./facts").out
+        assert call(tmp_path, "finish-erasures", "--store", "chroma:./nowhere").code == FAILED
+    finally:
+        server.kill()

@@ -165,7 +165,9 @@ def _is_written(statement: ast.expr) -> bool:
 
 
 def speaks_sql(module: Path) -> bool:
-    return "/stores/sqlite/" in module.as_posix() or "/stores/postgres/" in module.as_posix()
+    # Chroma's file is SQLite's: an erasure writes it anew.
+    places = ("/stores/sqlite/", "/stores/postgres/", "/stores/chroma/physical.py")
+    return any(place in module.as_posix() for place in places)
 
 
 def test_there_are_modules_to_look_at():

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from recollect.errors import BadInput, StoreCorrupt
@@ -122,6 +123,7 @@ def _told(erasure: Erasure) -> dict[str, Any]:
         "subject": erasure.subject,
         "parts": list(erasure.parts),
         "requested_at": erasure.requested_at.isoformat(),
+        "elsewhere": dict(erasure.elsewhere),
     }
 
 
@@ -131,4 +133,5 @@ def _entered(told: Any) -> Erasure:
         subject=str(told["subject"]),
         parts=tuple(map(str, told["parts"])),
         requested_at=datetime.fromisoformat(told["requested_at"]),
+        elsewhere=MappingProxyType(dict(told.get("elsewhere", {}))),
     )

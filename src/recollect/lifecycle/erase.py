@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from recollect.clock import Clock, aware
-from recollect.errors import Conflict, Unsupported
-from recollect.lifecycle import beside, whom
+from recollect.errors import Conflict, StoreUnavailable, Unsupported
+from recollect.lifecycle import beside, ledgers, whom
 from recollect.lifecycle.doom import Doom
 from recollect.lifecycle.subject import Subject
 from recollect.runtime.failpoints import reach
@@ -57,16 +57,16 @@ class Erasures:
         self._one_at_a_time = asyncio.Lock()
 
     async def erase(self, subject: Subject) -> ErasureReceipt:
-        """Everything of a subject, everywhere. `pending_physical` when bytes of it may be left; they are retried."""
+        """Everything of a subject, everywhere. `pending_physical` when bytes of it may be left; they are retried.
+
+        While a store is down nothing is deleted that has to wait for it, and the receipt says what it waits for.
+        """
         self._check_able()
         async with self._one_at_a_time:
             id, now = self._ids(), aware(self._clock())
-            for store in self._able:
-                digest = subject.digest(await store.salt())
-                await store.enter(Erasure(id=id, subject=digest, parts=subject.parts, requested_at=now))
-                await _note_beside(store)
+            await ledgers.enter(self._able, id, subject, now)
             reach("erase.entered")
-            receipt = await self._carry_out(id, subject)
+            receipt = await self._tried(id, subject)
             await self._finish_others(id)
             return receipt
 
@@ -76,21 +76,21 @@ class Erasures:
             done = await self._finish_others(None)
             for store in self._able:
                 if await store.ledger():  # whoever completed the last one may have been killed before this
-                    await _note_beside(store)
+                    await ledgers.note_beside(store)
             return done
 
     async def catch_up(self) -> None:
         """Before anything is served: what was erased after this copy was made, or asked for and not done, is done."""
         async with self._one_at_a_time:
             for store in self._able:
-                await _learn_from_beside(store)
+                await ledgers.learn_from_beside(store)
+            await ledgers.spread(self._able)
             for id in await self._open(("entered",)):
                 await self._carry_out(id, None)
 
     async def receipts(self) -> list[ErasureReceipt]:
         """Every erasure that is complete, in the order of the chain."""
-        rows = await self._able[0].ledger() if self._able else []
-        return [row.receipt for row in rows if row.receipt is not None]
+        return await ledgers.receipts(self._able)
 
     async def verify(self, receipt: ErasureReceipt) -> Verification:
         """Recompute the chain that a receipt stands in, and look for what was erased once more."""
@@ -109,19 +109,30 @@ class Erasures:
                     scan = scan.plus(await store.scan(row.evidence))
         if not known:
             faults.append("this store's ledger has no such receipt")
-        if not scan.clean:
+        if scan.found or scan.words:
             faults.append(f"{scan.found} pieces and {scan.words} words of what was erased are in the files")
         return Verification(tuple(faults), scan)
 
     async def _finish_others(self, id: str | None) -> list[ErasureReceipt]:
-        return [await self._carry_out(other, None) for other in await self._open() if other != id]
+        return [await self._tried(other, None) for other in await self._open() if other != id]
 
     async def _open(self, phases: Sequence[str] = ("entered", "deleted")) -> list[str]:
-        rows = [row for store in self._able for row in await store.ledger(unfinished=True)]
+        rows = [row for store in self._able for row in await _rows(store)]
         return list(dict.fromkeys(row.id for row in rows if row.phase in phases))
+
+    async def _tried(self, id: str, subject: Subject | None) -> ErasureReceipt:
+        """What is left of one erasure, as far as the stores that are up let it get."""
+        try:
+            return await self._carry_out(id, subject)
+        except StoreUnavailable as error:
+            rows = [row for store in self._able for row in await _rows(store) if row.id == id]
+            if not rows:
+                raise
+            return _receipt(rows, [Scan(waits=(str(error),)), *(Scan() for _ in rows[1:])])
 
     async def _carry_out(self, id: str, subject: Subject | None) -> ErasureReceipt:
         """What is left of one erasure, whoever began it."""
+        await ledgers.spread(self._able)
         stores = [store for store in self._able if await _row(store, id) is not None]
         # Facts before the logs they were made of, which tell what is to go.
         for store in sorted(stores, key=lambda one: not isinstance(one, Records)):
@@ -131,19 +142,21 @@ class Erasures:
         reach("erase.deleted")
         self._forget(subject)
         reach("erase.forgotten")
-        settled = [await store.settle() for store in stores]
-        reach("erase.settled")
         rows = [row for store in stores if (row := await _row(store, id)) is not None]
-        scans = [await store.scan(row.evidence) for store, row in zip(stores, rows, strict=True)]
+        held = list(zip(stores, rows, strict=True))
+        # Where it is complete it has been looked for, perhaps by somebody who could stop a server as nobody can here.
+        settled = [row.receipt is not None or await store.settle() for store, row in held]
+        reach("erase.settled")
+        scans = [await store.scan(row.evidence) if row.receipt is None else row.receipt.scan for store, row in held]
         reach("erase.scanned")
         receipt = _receipt(rows, scans)
         if not all(settled) or not receipt.scan.clean or any(row.phase == "entered" for row in rows):
             return receipt
         done = []
-        for store, row in zip(stores, rows, strict=True):
+        for store, row in held:
             done.append(await store.finish(replace(receipt, subject=row.subject)))
             reach("erase.finished")
-            await _note_beside(store)
+            await ledgers.note_beside(store)
         return done[0]
 
     async def _delete(self, store: Erasing, row: Erasure, subject: Subject | None) -> bool:
@@ -165,8 +178,16 @@ class Erasures:
         if unable:
             raise Unsupported(
                 f"{', '.join(unable)} cannot prove an erasure yet; nothing was erased. Keep every tier in stores that "
-                "can (a SQLite file), or delete by that database's own means"
+                "can (a SQLite file, Redis, Chroma), or delete by that database's own means"
             )
+
+
+async def _rows(store: Erasing) -> list[Erasure]:
+    """What is open in a ledger; nothing of one that is down."""
+    try:
+        return await store.ledger(unfinished=True)
+    except StoreUnavailable:
+        return []
 
 
 async def _row(store: Erasing, id: str) -> Erasure | None:
@@ -191,21 +212,3 @@ def _receipt(rows: Sequence[Erasure], scans: Sequence[Scan]) -> ErasureReceipt:
         rederived=sum(row.rederived for row in rows),
         scan=scan,
     )
-
-
-async def _note_beside(store: Erasing) -> None:
-    if store.receipts is not None:
-        await asyncio.to_thread(beside.keep, store.receipts, await store.salt(), await store.ledger())
-
-
-async def _learn_from_beside(store: Erasing) -> None:
-    """Enter what the file beside the store knows and its ledger does not: the store is an older copy."""
-    known = None if store.receipts is None else await asyncio.to_thread(beside.read, store.receipts)
-    if known is None:
-        return
-    if known.salt != await store.salt():
-        await store.resalt(known.salt)
-    held = {row.id for row in await store.ledger()}
-    for erasure in known.entered:
-        if erasure.id not in held:
-            await store.enter(erasure)

@@ -7,7 +7,7 @@ from recollect.memory.importing import ImportReport
 from recollect.memory.migration import MigrationReport, migrate_store
 from recollect.memory.opening import Opening
 from recollect.memory.reembedding import reembed_store
-from recollect.memory.restoring import Restored, restore_store
+from recollect.memory.restoring import Restored, finish_erasures, restore_store
 from recollect.memory.stats import Stats
 from recollect.memory.task_life import StepRecord, TaskOutcome
 from recollect.memory.turn_record import TurnRecord
@@ -25,6 +25,7 @@ __all__ = [
     "TaskOutcome",
     "TurnRecord",
     "examine_store",
+    "finish_erasures",
     "migrate_store",
     "reembed_store",
     "restore_store",

@@ -1,4 +1,4 @@
-"""Restoring a backup: a copy in its place, which forgets what was erased since before anybody is served from it."""
+"""A store that nobody is served from: a backup that forgets what was erased since, and files that are written anew."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.clock import system_clock
-from recollect.errors import BadInput, KeyNeeded, NotEncrypted, NotFound, StoreCorrupt, WrongKey
+from recollect.errors import BadInput, KeyNeeded, NotEncrypted, NotFound, StoreCorrupt, Unsupported, WrongKey
 from recollect.lifecycle import ErasureReceipt, Erasures, beside
 from recollect.memory.export_file import check_new, checked_path, copied, put_in_place
 from recollect.settings import Settings
 from recollect.stores.connect import connect
 from recollect.stores.erasing import Erasing
+from recollect.values import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,25 @@ async def restore_store(
         for left in (partial, beside_partial):
             left.unlink(missing_ok=True)
     return Restored(target, tuple(one for one in replayed if one.id not in before), len(replayed))
+
+
+async def finish_erasures(place: str | Path) -> list[ErasureReceipt]:
+    """Go on with the erasures of one store that are not complete; how each of them stands now.
+
+    For a place that keeps some tiers only, and for the directory of a server that its operator has stopped.
+    """
+    some: tuple[Tier, ...] = ("semantic",)
+    try:
+        stores = await connect(place, Settings(), system_clock, tiers=some)
+    except Unsupported:
+        some = ("checkpoints",)
+        stores = await connect(place, Settings(), system_clock, tiers=some)
+    try:
+        erasures = Erasures(stores.every, system_clock)
+        await erasures.catch_up()
+        return await erasures.resume()
+    finally:
+        await stores.close()
 
 
 def _merge(source: Path, target: Path) -> None:

@@ -99,6 +99,13 @@ def file_of(url: str) -> Path | None:
     return Path(os.path.abspath(os.path.expanduser(named)))
 
 
+def path_of(url: str) -> Path | None:
+    """The file or directory that a place names, if it names one here."""
+    if not url.startswith("chroma:"):
+        return file_of(url)
+    return Path(url.removeprefix("chroma:").removeprefix("//").partition("?")[0]).expanduser()
+
+
 def change_keys(place: Place | None, settings: Settings, change: Literal["set", "remove"] | Path) -> list[Path]:
     """Encrypt the files of a place with the key in the settings, decrypt them, or give them the key in another file.
 
@@ -150,7 +157,7 @@ async def open_one(url: str, settings: Settings, clock: Clock) -> Store:
     """The store at one place, whatever it can keep."""
     scheme, separator, rest = url.partition("://")
     if url.startswith(("chroma:", "chroma+")):
-        return await _open_chroma(url, settings)
+        return await _open_chroma(url, settings, clock)
     if url == "memory://":
         from recollect.stores.in_memory import InMemoryStore
 
@@ -202,11 +209,11 @@ async def _open_redis(url: str, clock: Clock) -> Store:
     return await RedisStore.open(url, clock=clock)
 
 
-async def _open_chroma(url: str, settings: Settings) -> Store:
+async def _open_chroma(url: str, settings: Settings, clock: Clock) -> Store:
     try:
         from recollect.stores.chroma import ChromaStore
     except ModuleNotFoundError as error:
         if error.name != "chromadb":
             raise
         raise BadSettings("a chroma: URL needs its package: pip install 'recollect[chroma]'") from error
-    return await ChromaStore.open(url, cache_bytes=settings.cache_mib << 20)
+    return await ChromaStore.open(url, cache_bytes=settings.cache_mib << 20, clock=clock)

@@ -29,7 +29,13 @@ pytest.register_assert_rewrite(
 # Imported only now, so that their assertions explain themselves when they fail.
 from recollect.testing.clock import ManualClock  # noqa: E402
 from recollect.testing.durable import DurableContract  # noqa: E402
-from recollect.testing.erasing import ErasingContract  # noqa: E402
+from recollect.testing.erasing import (  # noqa: E402
+    ErasingContract,
+    ErasingFiles,
+    ErasingItems,
+    ErasingLedger,
+    ErasingLogs,
+)
 from recollect.testing.expiry import ExpiryContract  # noqa: E402
 from recollect.testing.filters import FiltersContract  # noqa: E402
 from recollect.testing.gathering import GatheringContract  # noqa: E402
@@ -57,6 +63,10 @@ class TasksContract(WorkContract, ExpiryContract, MovingTasks):
 __all__ = [
     "DurableContract",
     "ErasingContract",
+    "ErasingFiles",
+    "ErasingItems",
+    "ErasingLedger",
+    "ErasingLogs",
     "ExaminedContract",
     "LogContract",
     "ManualClock",

@@ -23,7 +23,12 @@ _PARTS = ("tenant", "user", "agent", "session")
 
 
 def add_commands(app: typer.Typer, panel: str) -> None:
-    for name, function in (("erase", erase), ("verify-erasure", verify_erasure), ("restore", restore)):
+    for name, function in (
+        ("erase", erase),
+        ("verify-erasure", verify_erasure),
+        ("finish-erasures", finish_erasures),
+        ("restore", restore),
+    ):
         app.command(name, rich_help_panel=panel)(command(function))
 
 
@@ -71,6 +76,23 @@ def verify_erasure(
     else:
         say("\n".join(f"it does not hold: {fault}" for fault in found.faults))
     if not found.holds:
+        raise typer.Exit(FAILED)
+
+
+def finish_erasures(*, caller: Caller) -> None:
+    """Go on with erasures that wait for a store's files, in that store alone: the directory of a stopped Chroma, say.
+
+    Exit code 3 when one of them still waits.
+    """
+    from recollect.memory import finish_erasures as finish
+    from recollect.settings import Settings
+
+    done = asyncio.run(finish(caller.existing() or Settings.load().store))
+    if caller.as_json:
+        print_json([receipt.as_json() for receipt in done])
+    else:
+        say("\n".join(map(str, done)) or "nothing waits")
+    if not all(receipt.complete for receipt in done):
         raise typer.Exit(FAILED)
 
 

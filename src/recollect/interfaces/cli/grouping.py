@@ -13,19 +13,8 @@ ORDER = (
     *("demo", "chat"),
     *("remember", "recall", "list", "history", "forget", "quarantine", "consolidate"),
     *("procedures", "tasks"),
-    *(
-        "doctor",
-        "stats",
-        "lifecycle",
-        "export",
-        "import",
-        "backup",
-        "restore",
-        "migrate",
-        "reembed",
-        "erase",
-        "verify-erasure",
-    ),
+    *("doctor", "stats", "lifecycle", "export", "import", "backup", "restore", "migrate", "reembed"),
+    *("erase", "verify-erasure", "finish-erasures"),
     *("setup", "config", "eval", "version"),
 )
 

@@ -59,10 +59,10 @@ class Caller:
 
     def existing(self) -> str | None:
         """The store, unless it is a file that is not there: only `remember`, `chat` and `import` make one."""
-        from recollect.stores.connect import file_of, routed
+        from recollect.stores.connect import path_of, routed
 
         for place in dict.fromkeys(routed(self.store, Settings.load()).values()):
-            path = file_of(place)
+            path = path_of(place)
             if path is not None and not path.exists():
                 raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")
         return self.store

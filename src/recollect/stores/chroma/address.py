@@ -37,7 +37,8 @@ class Address:
         path = rest[2:] if rest.startswith("//") else rest
         if scheme != "chroma" or not path.strip() or _LOOKS_LIKE_A_SERVER.fullmatch(rest):
             raise BadSettings(f"{url.split('@')[-1]!r} names no Chroma; use {_FORMS}")
-        return cls(directory=Path(path))
+        directory, _, query = path.partition("?")
+        return cls(directory=Path(directory), **_options(url, query, frozenset({"tenant", "database"})))
 
     def __str__(self) -> str:
         """The place in words, without the token."""
@@ -51,19 +52,28 @@ class Address:
         return {self.token_header: f"Bearer {self.token}" if bearer else self.token}
 
 
+def _options(url: str, query: str, known: frozenset[str]) -> dict[str, Any]:
+    try:
+        given = parse_qs(query, strict_parsing=True) if query else {}
+    except ValueError as error:
+        raise BadSettings(f"{url.split('@')[-1]!r} names no Chroma ({error}); use {_FORMS}") from error
+    if unknown := sorted(set(given) - known):
+        wrong = f"there is no option {unknown[0]!r}"
+        raise BadSettings(f"{url.split('@')[-1]!r} names no Chroma ({wrong}); use {_FORMS}")
+    return {name: values[-1] for name, values in given.items()}
+
+
 def _server(url: str) -> Address:
     try:
         parts = urlsplit(url)
-        given = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
         port = parts.port
     except ValueError as error:
         raise BadSettings(f"{url.split('@')[-1]!r} names no Chroma server ({error}); use {_FORMS}") from error
-    unknown = sorted(set(given) - _OPTIONS)
-    if not parts.hostname or parts.path not in ("", "/") or unknown:
-        wrong = f"there is no option {unknown[0]!r}" if unknown else "a host and a port are all there is to name"
+    options = _options(url, parts.query, _OPTIONS)
+    if not parts.hostname or parts.path not in ("", "/"):
+        wrong = "a host and a port are all there is to name"
         raise BadSettings(f"{url.split('@')[-1]!r} names no Chroma server ({wrong}); use {_FORMS}")
     secure = parts.scheme == "chroma+https"
-    options: dict[str, Any] = {name: values[-1] for name, values in given.items()}
     return Address(
         host=parts.hostname,
         port=port or (443 if secure else 8000),

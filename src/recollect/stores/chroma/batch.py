@@ -66,6 +66,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Wiped:
+    """That a batch belongs to an erasure: which spaces end with it, how much that is, and what to look for then."""
+
+    erasure: str
+    spaces: tuple[Space, ...]
+    counts: Mapping[str, int]
+    rederived: int
+    evidence: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """One link of the chain. `by` tells whose it is; what lies below `floor` is in its place, and counts no more."""
 
@@ -76,10 +87,11 @@ class Batch:
     changes: tuple[Change, ...] = ()
     settled: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     """Whose the batches below the floor were, as far back as anybody might still want to know."""
+    wiped: Wiped | None = None
 
     @property
     def removes(self) -> bool:
-        return any(cell.kept is None for change in self.changes for cell in change.cells)
+        return self.wiped is not None or any(cell.kept is None for change in self.changes for cell in change.cells)
 
     def text(self) -> str:
         return dumped(
@@ -90,6 +102,7 @@ class Batch:
                 ],
                 "changes": [_change_as_json(change) for change in self.changes],
                 "settled": {str(number): by for number, by in self.settled.items()},
+                **({} if self.wiped is None else {"wiped": _wiped_as_list(self.wiped)}),
             }
         )
 
@@ -100,7 +113,18 @@ class Batch:
         models = Models(_model(active), generation, _model(preparing), fresh)
         changes = tuple(_change(number, one) for one in given["changes"])
         settled = MappingProxyType({int(settled): whose for settled, whose in given["settled"].items()})
-        return cls(number, by, floor, models, changes, settled)
+        wiped = _wiped(*given["wiped"]) if "wiped" in given else None
+        return cls(number, by, floor, models, changes, settled, wiped)
+
+
+def _wiped_as_list(wiped: Wiped) -> list[Any]:
+    spaces = [names_of(space) for space in wiped.spaces]
+    return [wiped.erasure, spaces, dict(wiped.counts), wiped.rederived, base64.b64encode(wiped.evidence).decode()]
+
+
+def _wiped(erasure: str, spaces: list[Any], counts: dict[str, int], rederived: int, evidence: str) -> Wiped:
+    ended = tuple(Space(*names) for names in spaces)
+    return Wiped(erasure, ended, counts, rederived, base64.b64decode(evidence))
 
 
 def _model_as_list(model: Model | None) -> list[Any] | None:

@@ -111,6 +111,11 @@ def vector_id(of: str, batch: int, part: int) -> str:
     return f"{of}@{batch}.{part}"
 
 
+def batch_of(id: str) -> int:
+    """The batch that brought a record, by the record's name."""
+    return int(id.partition("@")[2].partition(".")[0])
+
+
 def items_of(space: Space) -> str:
     return f"{ITEMS}{_space_handle(space)}"
 

@@ -17,7 +17,9 @@ from recollect.stores.chroma.cells import PREFIX
 from recollect.stores.chroma.collections import Collections, Meta, Record
 
 NAME = f"{PREFIX}chain"
-SCHEMA = 1
+SCHEMA = 2
+# Who knows no erasures reads all other batches.
+_WITHOUT_ERASURES = 1
 
 # Larger texts go into several records, added before the one that counts.
 _LARGEST = 4_000_000
@@ -74,7 +76,8 @@ class Chain:
         """Try to be the batch of this number; only `won` tells."""
         text = batch.text()
         meta: dict[str, str | int] = {
-            "n": batch.number, "by": batch.by, "floor": batch.floor, "schema": SCHEMA, "parts": 0,
+            "n": batch.number, "by": batch.by, "floor": batch.floor, "parts": 0,
+            "schema": _WITHOUT_ERASURES if batch.wiped is None else SCHEMA,
         }  # fmt: skip
         if len(text) <= _LARGEST:
             meta["batch"] = text

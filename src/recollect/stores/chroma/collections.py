@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import chromadb
 import httpx
@@ -14,6 +14,8 @@ from chromadb.config import Settings
 
 from recollect.stores.chroma.address import Address
 from recollect.stores.chroma.faults import knock, not_opened, translated
+
+T = TypeVar("T")
 
 Meta = Mapping[str, str | int | float | bool]
 
@@ -42,8 +44,8 @@ class Collections:
     """A client of one Chroma."""
 
     def __init__(self, client: Any, place: str, sessions: Sequence[httpx.Client] = ()) -> None:
+        self.place = place
         self._client = client
-        self._place = place
         self._sessions = sessions
         self._known: dict[str, Any] = {}
 
@@ -70,13 +72,13 @@ class Collections:
     @property
     def version(self) -> str:
         """Of the server, or of the package where there is none."""
-        with translated(self._place):
+        with translated(self.place):
             return str(self._client.get_version())
 
     def names(self, prefix: str) -> dict[str, Meta]:
         """The collections whose names begin like this, each with what was said of it."""
         found: dict[str, Meta] = {}
-        with translated(self._place):
+        with translated(self.place):
             start = 0
             while page := self._client.list_collections(limit=_LISTED_AT_ONCE, offset=start):
                 found.update({one.name: one.metadata or {} for one in page if one.name.startswith(prefix)})
@@ -92,7 +94,7 @@ class Collections:
             texts = [record.text or "" for record in some] if some[0].text is not None else None
             vectors = np.tile(_NO_VECTOR, (len(some), 1))
             given = ([one.id for one in some], vectors, [dict(one.meta) for one in some], texts)
-            with translated(self._place):
+            with translated(self.place):
                 try:
                     self._made(name, about, sync_after).add(*given)
                 except errors.NotFoundError:  # dropped by another client meanwhile
@@ -114,18 +116,27 @@ class Collections:
 
     def delete(self, name: str, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), _AT_ONCE):
-            with translated(self._place):
+            with translated(self.place):
                 collection = self._found(name)
                 if collection is not None:
                     collection.delete(list(ids[start : start + _AT_ONCE]))
 
     def drop(self, name: str) -> None:
         self._known.pop(name, None)
-        with translated(self._place):
+        with translated(self.place):
             try:
                 self._client.delete_collection(name)
             except errors.NotFoundError:
                 return
+
+    def closed_for(self, work: Callable[[], T], address: Address) -> T:
+        """Let go of a directory for as long as somebody works on its files."""
+        self._client.close()
+        self._known.clear()
+        try:
+            return work()
+        finally:
+            self._client = type(self).open(address, patience=0)._client  # which is a server's
 
     def close(self) -> None:
         self._client.close()
@@ -134,7 +145,7 @@ class Collections:
 
     def _read(self, name: str, **asked: Any) -> list[Record]:
         asked.setdefault("include", ["metadatas", "documents"])
-        with translated(self._place):
+        with translated(self.place):
             for _ in range(2):
                 collection = self._found(name)
                 if collection is None:

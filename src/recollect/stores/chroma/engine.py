@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from recollect.errors import StoreCorrupt, StoreUnavailable
@@ -74,17 +74,28 @@ class Engine:
         self._commit(lambda batch: batch.apply([*touches, *writes]))
         del self.touches[: len(touches)]
 
+    @property
+    def pending(self) -> Mapping[int, Batch]:
+        """Batches that are in the chain alone, by their numbers."""
+        return self._pending
+
     def change(self, what: Callable[[Resolving], object]) -> None:
         """A batch of something else than writes."""
         self._commit(what)
 
     def settle(self) -> None:
         """Put every batch into its place, and take it out of the chain."""
-        batches = [batch for batch in self._pending.values() if batch.changes or batch.models != self.models]
+        batches = [
+            batch for batch in self._pending.values() if batch.changes or batch.wiped or batch.models != self.models
+        ]
         last = self._head
         if not self._pending or (not batches and len(self._pending) == 1):
             return
         self.places.put(batches, self.models)
+        self._look_again()
+        if batches and self._floor > batches[0].number:
+            # Others have done so meanwhile, and may have erased since what was just put there: it goes again.
+            self.places.clear_up({change.space for batch in batches for change in batch.changes}, self._floor)
         # Said in the chain first: from now on nothing below counts, whoever may still be about to write it.
         self._commit(lambda batch: None, floor=last + 1)
         self._chain.sweep(self._floor)
@@ -98,10 +109,18 @@ class Engine:
             if self._head != head:  # reading a space brought news
                 continue
             changes = resolving.changes
-            if not changes and resolving.models == self.models and floor <= self._floor:
+            if not (changes or resolving.wiped) and resolving.models == self.models and floor <= self._floor:
                 return
             settled = self._settled() if floor else {}
-            batch = Batch(head + 1, self._chain.token(), max(floor, self._floor), resolving.models, changes, settled)
+            batch = Batch(
+                head + 1,
+                self._chain.token(),
+                max(floor, self._floor),
+                resolving.models,
+                changes,
+                settled,
+                resolving.wiped,
+            )
             if self._added(batch):
                 self._take(batch)
                 self._settle_if_due(batch)
@@ -131,7 +150,7 @@ class Engine:
         # What was deleted does not wait: until then its text stands in the chain.
         if len(self._pending) < self._settle_after and not batch.removes:
             return
-        if not batch.changes:
+        if not batch.changes and batch.wiped is None:
             return
         try:
             self.settle()
@@ -171,6 +190,8 @@ class Engine:
         for change in batch.changes:
             if change.space in self._shelves:
                 self._shelves[change.space].apply(batch.number, change, self.models)
+        for space in batch.wiped.spaces if batch.wiped is not None else ():
+            self._shelves.pop(space, None)
         self._lower(batch.floor)
 
     def _lower(self, floor: int) -> None:

@@ -36,3 +36,18 @@ def vitals(engine: Engine, directory: Path | None, bytes: int) -> Vitals:
         largest_space=0 if model is None else large * model.dim * _BYTES_A_NUMBER,
         encrypted=False if directory is not None else None,
     )
+
+
+def bytes_in(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def bytes_of(engine: Engine) -> int:
+    """What was handed to a server, which does not say how much room it takes."""
+    model = engine.models.active
+    row = model.dim * 4 if model is not None else 0
+    return sum(
+        len(kept.item.content.encode()) + len(str(kept.cell())) + row * sum(ref.passages for ref in kept.refs.values())
+        for _, shelf in engine.each()
+        for kept in shelf.kept.values()
+    )

@@ -7,14 +7,17 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from recollect.errors import StoreCorrupt
+from recollect.stores.chroma import ledger
 from recollect.stores.chroma.batch import Batch, Change, Models, Rows
 from recollect.stores.chroma.cells import (
     ITEMS,
     PATHS,
     VECTORS,
     about,
+    batch_of,
     cell_id,
     dumped,
+    handle,
     items_of,
     kept_of,
     vector_id,
@@ -38,10 +41,16 @@ class Places:
 
     def put(self, batches: Sequence[Batch], models: Models) -> None:
         """Put some batches, in their order, into their places."""
+        ended = {space: one.number for one in batches if one.wiped is not None for space in one.wiped.spaces}
         by_space: dict[Space, list[tuple[int, Change]]] = {}
         for batch in batches:
+            if batch.wiped is not None:
+                ledger.note(self._collections, batch.number, batch.wiped)
             for change in batch.changes:
-                by_space.setdefault(change.space, []).append((batch.number, change))
+                if batch.number > ended.get(change.space, 0):
+                    by_space.setdefault(change.space, []).append((batch.number, change))
+        for space, number in ended.items():
+            self._end(space, number)
         for space, changes in by_space.items():
             _Settling(self._collections, space, models, changes).run()
         self._drop_dead(batches, models)
@@ -66,6 +75,43 @@ class Places:
 
     def spaces(self) -> list[Space]:
         return [Space(*json.loads(str(meta["space"]))) for meta in self._collections.names(ITEMS).values()]
+
+    def clear_up(self, spaces: Iterable[Space], floor: int) -> None:
+        """Take away what was put here too late: an item's state before a later one, or of a space that has ended."""
+        ends = ledger.ends(self._collections)
+        for space in spaces:
+            if (number := ends.get(ledger.mark_of(self._collections, space), 0)) > 0:
+                self._end(space, number)
+            records = self._collections.read(items_of(space))
+            newest = {str(one.meta["of"]): 0 for one in records}
+            for one in records:
+                newest[str(one.meta["of"])] = max(newest[str(one.meta["of"])], int(one.meta["n"]))
+            late = [one.id for one in records if int(one.meta["n"]) < newest[str(one.meta["of"])]]
+            self._collections.delete(items_of(space), late)
+            kept = self.read(space).kept.values()
+            named = {
+                vector_id(handle(one.item.id), ref.batch, part)
+                for one in kept
+                for ref in one.refs.values()
+                for part in range(ref.passages)
+            }
+            for name in self._collections.names(vectors_of(space, 0).removesuffix("0")):
+                nobodys = {id for id in self._collections.ids(name) if batch_of(id) < floor} - named
+                self._collections.delete(name, sorted(nobodys))
+
+    def _end(self, space: Space, number: int) -> None:
+        """Everything of a space that was written before a batch; with the last of it the name goes."""
+        items = items_of(space)
+        self._collections.delete(items, self._collections.ids(items, where={"n": {"$lte": number}}))
+        left = bool(self._collections.ids(items))
+        if not left:
+            self._collections.drop(items)
+        for vectors in self._collections.names(vectors_of(space, 0).removesuffix("0")):
+            ids = self._collections.ids(vectors)
+            if left:
+                self._collections.delete(vectors, [id for id in ids if batch_of(id) <= number])
+            else:
+                self._collections.drop(vectors)
 
     def _drop_dead(self, batches: Iterable[Batch], models: Models) -> None:
         """Vectors of a model that answers no more, and is not being prepared, help nobody."""

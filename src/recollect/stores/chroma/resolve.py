@@ -9,7 +9,7 @@ from types import MappingProxyType
 from recollect.clock import aware
 from recollect.errors import Conflict, Unsupported
 from recollect.stores.admission import mismatch
-from recollect.stores.chroma.batch import Cell, Change, Models, Passages, Rows
+from recollect.stores.chroma.batch import Cell, Change, Models, Passages, Rows, Wiped
 from recollect.stores.chroma.cells import Kept, Ref, as_stored, handle, vector_id
 from recollect.stores.chroma.shelf import Shelf
 from recollect.stores.ops import Delete, Embed, Model, Put, Touch, Write
@@ -38,7 +38,9 @@ class Resolving:
         self.number = number
         self.models = models
         self._shelf = shelf
+        self.wiped: Wiped | None = None
         self._spaces: dict[Space, _Space] = {}
+        self._tidied: set[Space] = set()
 
     def apply(self, writes: Sequence[Write]) -> None:
         for write in writes:
@@ -56,6 +58,21 @@ class Resolving:
                         f"Chroma keeps records alone, and this is {type(write).__name__}; name another store for "
                         "conversation, episodes and checkpoints"
                     )
+
+    def wipe(self, spaces: Sequence[Space], writes: Sequence[Write]) -> dict[Space, list[Kept]]:
+        """Everything of some spaces, and single writes; what of it was there before and will not be, by space.
+
+        What may be filtered by is then what the items that are left carry: a path may be a name.
+        """
+        self.apply(writes)
+        for space in spaces:
+            whole = self._of(space)
+            whole.drafts |= dict.fromkeys(whole.shelf.kept, None)
+        self._tidied |= self._spaces.keys()
+        return {
+            name: [held for id, held in space.shelf.kept.items() if id in space.drafts and space.drafts[id] is None]
+            for name, space in self._spaces.items()
+        }
 
     def adopt(self, model: Model) -> None:
         if self.models.active is None:
@@ -150,10 +167,11 @@ class Resolving:
             for (id, generation), rows in space.rows.items()
             if (draft := space.drafts[id]) is not None and draft.refs.get(generation) == (self.number, len(rows))
         ]
-        more = not space.paths <= space.shelf.paths
+        wanted = space.shelf.paths | space.paths if name not in self._tidied else _paths_left(space)
+        more = wanted != space.shelf.paths
         if not cells and not more:
             return None
-        paths = space.shelf.paths | space.paths if more else None
+        paths = wanted if more else None
         return Change(name, tuple(cells), tuple(passages), paths, space.shelf.paths_at if more else 0)
 
     def _cell(self, id: str, shelf: Shelf, draft: Kept | None) -> Cell:
@@ -168,6 +186,11 @@ class Resolving:
             for part in range(ref.passages)
         )
         return Cell(of, draft, held.at, tuple(lost))
+
+
+def _paths_left(space: _Space) -> frozenset[str]:
+    left = {**space.shelf.kept, **space.drafts}
+    return frozenset(path for kept in left.values() if kept is not None for path in paths_of(kept.item.metadata))
 
 
 def _stale(id: str, held: Kept | None, expect: int) -> Conflict:

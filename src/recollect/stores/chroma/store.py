@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from recollect.clock import aware
-from recollect.errors import RecollectError, StoreClosed, Unsupported
+from recollect.clock import Clock, aware, system_clock
+from recollect.errors import RecollectError, StoreClosed, StoreFull, StoreUnavailable, Unsupported
 from recollect.stores.admission import admitted, count_of, mismatch
 from recollect.stores.base import SpaceCount, Vector
+from recollect.stores.chroma import ledger
+from recollect.stores.chroma.accesses import Accesses, accesses
 from recollect.stores.chroma.address import Address
 from recollect.stores.chroma.collections import Collections
 from recollect.stores.chroma.engine import SETTLE_AFTER, Engine
 from recollect.stores.chroma.faults import CLOSED
 from recollect.stores.chroma.guard import Guard
-from recollect.stores.chroma.health import vitals
+from recollect.stores.chroma.health import bytes_in, bytes_of, vitals
 from recollect.stores.chroma.integrity import faults, soundness
 from recollect.stores.chroma.mend import mended
+from recollect.stores.chroma.physical import drop_indices, scan_directory, scan_server, tick, written_anew
 from recollect.stores.chroma.search import Search
 from recollect.stores.chroma.shelf import Shelf
+from recollect.stores.chroma.wiping import holdings, wipe
+from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.ops import Model, Put, Touch, Write
+from recollect.stores.receipts import ErasureReceipt, Scan
 from recollect.stores.vectors import normalised
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
@@ -46,9 +50,12 @@ class ChromaStore:
     finished even when nobody waits for it any more.
     """
 
-    def __init__(self, url: str, engine: Engine, guard: Guard | None) -> None:
+    def __init__(self, url: str, engine: Engine, guard: Guard | None, salt: bytes, clock: Clock) -> None:
         self.url = url
+        self._address = Address.parse(url)
         self._engine = engine
+        self._salt = salt
+        self._clock = clock
         self._guard = guard
         self._worker = ThreadPoolExecutor(1, "recollect-chroma")
         self._timer: asyncio.TimerHandle | None = None
@@ -63,6 +70,7 @@ class ChromaStore:
         cache_bytes: int = 256 << 20,
         settle_after: int = SETTLE_AFTER,
         patience: float = _PATIENCE,
+        clock: Clock = system_clock,
     ) -> ChromaStore:
         """Open what a URL names: `chroma:./directory`, or `chroma+http://host:port`."""
         address = Address.parse(url)
@@ -76,11 +84,14 @@ class ChromaStore:
                     collections, alone=guard is not None, cache_bytes=cache_bytes, settle_after=settle_after
                 )
                 engine.follow()
+                salt = b""
+                with suppress(StoreFull, StoreUnavailable):  # where nothing can be written now, reading goes on
+                    salt = ledger.salt(collections)
             except BaseException:
                 if guard is not None:
                     guard.drop()
                 raise
-            return cls(url, engine, guard)
+            return cls(url, engine, guard, salt, clock)
 
         return await asyncio.to_thread(opened)
 
@@ -121,6 +132,79 @@ class ChromaStore:
             "server and copy its directory, or use: recollect export"
         )
 
+    # Erasing
+
+    @property
+    def receipts(self) -> Path | None:
+        """Beside a directory, so that an older copy in its place learns of them; a server has nothing beside it."""
+        directory = self._address.directory
+        return None if directory is None else directory.with_name(directory.name + ".erasures.jsonl")
+
+    async def salt(self) -> bytes:
+        if self._closed:
+            raise StoreClosed(CLOSED)
+        if not self._salt:
+            self._salt = await self._run(lambda engine: ledger.salt(engine.collections))
+        return self._salt
+
+    async def resalt(self, salt: bytes) -> None:
+        await self._run(lambda engine: ledger.resalt(engine.collections, salt))
+        self._salt = salt
+
+    async def holdings(self) -> list[Space]:
+        return await self._run(holdings)
+
+    async def ledger(self, *, unfinished: bool = False) -> list[Erasure]:
+        def work(engine: Engine) -> list[Erasure]:
+            engine.follow()
+            rows = ledger.rows(engine.collections, list(engine.pending.values()))
+            return [row for row in rows if not unfinished or row.receipt is None]
+
+        return await self._run(work)
+
+    async def enter(self, erasure: Erasure) -> None:
+        await self._run(lambda engine: ledger.enter(engine.collections, erasure))
+
+    async def wipe(self, id: str, doomed: Doomed) -> None:
+        def work(engine: Engine) -> None:
+            checked = [admitted(write) for write in doomed.writes]
+            ledger.check(engine.collections, id)
+            wipe(engine, salt, id, doomed.spaces, checked)
+
+        salt = await self.salt()
+        await self._run(work)
+
+    async def deleted(self, id: str) -> None:
+        now = aware(self._clock())
+        await self._run(lambda engine: ledger.deleted(engine.collections, id, now))
+
+    async def settle(self) -> bool:
+        def work(engine: Engine) -> bool:
+            engine.touches.clear()
+            engine.follow()
+            engine.settle()
+            directory = self._address.directory
+            if directory is not None:
+                tick(engine.collections)
+                return engine.collections.closed_for(lambda: written_anew(directory), self._address)
+            return True
+
+        return await self._run(work)
+
+    async def scan(self, evidence: bytes) -> Scan:
+        def work(engine: Engine) -> Scan:
+            if self._address.directory is None:
+                return scan_server(engine, str(self._address), evidence)
+            return scan_directory(engine, self._address, evidence)
+
+        return await self._run(work)
+
+    async def finish(self, receipt: ErasureReceipt) -> ErasureReceipt:
+        now = aware(self._clock())
+        return await self._run(lambda engine: ledger.finish(engine.collections, receipt, now))
+
+    # Records
+
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         def answer(search: Search) -> list[MemoryItem]:
             kept = (search.shelf.kept.get(id) for id in dict.fromkeys(ids))
@@ -131,7 +215,7 @@ class ChromaStore:
     async def whole(self, space: Space, *ids: str) -> list[Put]:
         def work(engine: Engine) -> list[Put]:
             found = engine.ask(space, lambda search: search.whole(ids))
-            waiting = _accesses(engine.touches, space)
+            waiting = accesses(engine.touches, space)
             return [replace(put, item=waiting.seen(put.item)) for put in found]
 
         return await self._run(work)
@@ -170,7 +254,7 @@ class ChromaStore:
                 return search.gather(checked), search.shelf
 
             evidence, shelf = engine.ask(ask.where.space, answer)
-            return judge(evidence, _Lookup(shelf, _accesses(engine.touches, ask.where.space)))
+            return judge(evidence, _Lookup(shelf, accesses(engine.touches, ask.where.space)))
 
         return await self._run(work)
 
@@ -192,8 +276,8 @@ class ChromaStore:
         return await self._ask(space, lambda search: search.speakers)
 
     async def size(self) -> int:
-        directory = Address.parse(self.url).directory
-        return await self._run(lambda engine: _bytes_in(directory) if directory is not None else _bytes_of(engine))
+        directory = self._address.directory
+        return await self._run(lambda engine: bytes_in(directory) if directory is not None else bytes_of(engine))
 
     async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
         def work(engine: Engine) -> list[SpaceCount]:
@@ -236,7 +320,7 @@ class ChromaStore:
 
         def work(engine: Engine) -> list[MemoryItem]:
             found = engine.ask(space, question)
-            waiting = _accesses(engine.touches, space)
+            waiting = accesses(engine.touches, space)
             return [waiting.seen(item) for item in found]
 
         return await self._run(work)
@@ -276,6 +360,9 @@ class ChromaStore:
     def _let_go(self) -> None:
         self._worker.shutdown()
         self._engine.collections.close()
+        directory = self._address.directory
+        if directory is not None:
+            drop_indices(directory)  # what was erased may have lain in this process's memory when they were written
         if self._guard is not None:
             self._guard.close()
 
@@ -288,53 +375,14 @@ def _finish(engine: Engine) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Accesses:
-    """Accesses that are not written yet, by item."""
-
-    times: Counter[str]
-    last: dict[str, datetime]
-
-    def seen(self, item: MemoryItem) -> MemoryItem:
-        if item.id not in self.times:
-            return item
-        last = max(item.last_accessed or self.last[item.id], self.last[item.id])
-        return replace(item, access_count=item.access_count + self.times[item.id], last_accessed=last)
-
-
-def _accesses(touches: Sequence[Touch], space: Space) -> _Accesses:
-    found = _Accesses(Counter(), {})
-    for touch in list(touches):
-        if touch.space == space:
-            found.times.update(touch.ids)
-            at = aware(touch.at)
-            found.last.update({id: max(found.last.get(id, at), at) for id in touch.ids})
-    return found
-
-
-@dataclass(frozen=True, slots=True)
 class _Lookup:
     """Reads for a judge, who is done before the shelf changes."""
 
     shelf: Shelf
-    waiting: _Accesses
+    waiting: Accesses
 
     def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
         return {id: self.waiting.seen(self.shelf.kept[id].item) for id in ids if id in self.shelf.kept}
 
     def terms(self, ids: Sequence[str]) -> dict[str, str]:
         return {id: " ".join(self.shelf.kept[id].terms) for id in ids if id in self.shelf.kept}
-
-
-def _bytes_in(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-
-
-def _bytes_of(engine: Engine) -> int:
-    """What was handed to a server, which does not say how much room it takes."""
-    model = engine.models.active
-    row = model.dim * 4 if model is not None else 0
-    return sum(
-        len(kept.item.content.encode()) + len(str(kept.cell())) + row * sum(ref.passages for ref in kept.refs.values())
-        for _, shelf in engine.each()
-        for kept in shelf.kept.values()
-    )

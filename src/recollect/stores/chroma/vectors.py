@@ -33,7 +33,7 @@ def nearness(places: Places, space: Space, shelf: Shelf, models: Models, pending
 
 def _loaded(places: Places, space: Space, shelf: Shelf, models: Models, pending: Mapping[int, Batch]) -> Matrix:
     assert models.active is not None
-    rows = {**places.vectors(space, models.generation), **_waiting(space, models, pending)}
+    rows = {**places.vectors(space, models.generation), **waiting(space, models.generation, pending)}
     matrix = Matrix(models.active.dim)
     for id, kept in shelf.kept.items():
         if models.generation in kept.refs:
@@ -41,7 +41,7 @@ def _loaded(places: Places, space: Space, shelf: Shelf, models: Models, pending:
     return matrix
 
 
-def _waiting(space: Space, models: Models, pending: Mapping[int, Batch]) -> dict[str, Rows]:
+def waiting(space: Space, generation: int, pending: Mapping[int, Batch]) -> dict[str, Rows]:
     """The vectors that are in the chain alone, by the names that they will have."""
     return {
         vector_id(one.of, number, part): row[None]
@@ -49,7 +49,7 @@ def _waiting(space: Space, models: Models, pending: Mapping[int, Batch]) -> dict
         for change in batch.changes
         if change.space == space
         for one in change.passages
-        if one.generation == models.generation
+        if one.generation == generation
         for part, row in enumerate(one.rows)
     }
 

@@ -3,7 +3,9 @@
 -- KEYS: one key of each owner in the batch, so that a cluster knows where to run this. The other keys are made of
 -- the owners' prefixes and lie in the same slots.
 -- ARGV: batch id, its memory in ms, now, tolerance in microseconds ('' trusts now), for how many ms a log is kept
--- after its last entry expired ('' until it is dropped), whether the owners were indexed, the owners (count; prefix and names each), the rows that were seen (count; key, task and row each), and the writes.
+-- after its last entry expired ('' until it is dropped), whether the owners were indexed, the highest fence of what was
+-- erased, the owners (count; prefix and names each), the rows that were seen (count; key, task and row each), and the
+-- writes.
 
 local at = 0
 local function take()
@@ -11,7 +13,7 @@ local function take()
     return ARGV[at]
 end
 
-local id, memory, now, tolerance, grace, indexed = take(), take(), take(), take(), take(), take()
+local id, memory, now, tolerance, grace, indexed, erased = take(), take(), take(), take(), take(), take(), take()
 local clock = redis.call('TIME')
 local time = clock[1] .. string.format('%06d', clock[2])
 
@@ -59,6 +61,9 @@ for _, owner in ipairs(owners) do
     if owner.names ~= '' and redis.call('EXISTS', owner.prefix .. 'owner') == 0 then
         if indexed == '1' then
             redis.call('HSET', owner.prefix .. 'owner', 'names', owner.names)
+            if erased ~= '0' then
+                redis.call('HSET', owner.prefix .. 'owner', 'floor', erased)
+            end
         else
             table.insert(unknown, owner.prefix)
         end
@@ -217,10 +222,17 @@ function writes.row(prefix, space)
     put_row(prefix, space, take(), take(), take(), take())
 end
 
--- One sequence for the whole space: a fence is never given twice, not even after its task was dropped.
+-- One sequence for the whole space: a fence is never given twice, not even after its task was dropped. Of spaces that
+-- were erased nothing is left but a number, above which all fences of this owner lie.
 function writes.claim(prefix, space)
     local task, row, old, new = take(), take(), take(), take()
-    answer = string.format('%.0f', redis.call('HINCRBY', prefix .. 'owner', 'fence:' .. space, 1))
+    local fence = redis.call('HINCRBY', prefix .. 'owner', 'fence:' .. space, 1)
+    local floor = tonumber(redis.call('HGET', prefix .. 'owner', 'floor') or '0')
+    if fence <= floor then
+        fence = floor + 1
+        redis.call('HSET', prefix .. 'owner', 'fence:' .. space, string.format('%.0f', fence))
+    end
+    answer = string.format('%.0f', fence)
     put_row(prefix, space, task, row .. answer .. ']', old, new)
 end
 

@@ -25,6 +25,9 @@ _MEMORY_MS = b"60000"
 _MOST_TRIES = 1000
 _MOST_REMEMBERED = 4096
 
+# Nobody is named in a list of owners for this batch: those whom it is for are thought to be there.
+_NOBODY = (b"0", b"0")
+
 Decide = Callable[[Rows, datetime], Decision]
 
 
@@ -58,7 +61,7 @@ class Committer:
                 "different servers, which share no transaction; write one batch for each"
             )
         rows, fresh = await self._rows(commit.tasks, remembered=True)
-        indexed = b"0"
+        new = _NOBODY
         for _ in range(_MOST_TRIES):
             now = self._clock()
             try:
@@ -68,17 +71,18 @@ class Committer:
                     raise
                 rows, fresh = await self._rows(commit.tasks, remembered=False)
                 continue
-            verdict, *told = await self._ask(commit, owners, rows, decision, indexed, now)
+            verdict, *told = await self._ask(commit, owners, rows, decision, new, now)
             match verdict:
                 case b"ok":
                     self._remember(decision.closed(told[0]).items())
+                    if new is not _NOBODY:  # whoever erased them meanwhile has taken them off the list
+                        await self._index(owners.values())
                     return told[0], decision
                 case b"stale":
                     rows, fresh = dict(zip(commit.tasks, told, strict=True)), True
                     self._remember(rows.items())
                 case b"index":
-                    await self._index(owners[prefix] for prefix in told)
-                    indexed = b"1"
+                    new = await self._index(owners[prefix] for prefix in told)
                 case _:
                     pass  # this clock was off, and has now been set
         if commit.tasks:
@@ -91,7 +95,7 @@ class Committer:
         owners: dict[bytes, Space],
         rows: Rows,
         decision: Decision,
-        indexed: bytes,
+        new: tuple[bytes, bytes],
         now: datetime,
     ) -> list[bytes]:
         args = [
@@ -100,7 +104,7 @@ class Committer:
             moment(now),
             self._clock.tolerance,
             self._grace,
-            indexed,
+            *new,
             b"%d" % len(owners),
         ]
         for prefix, space in owners.items():
@@ -132,14 +136,21 @@ class Committer:
         self._remember(found.items())
         return found, True
 
-    async def _index(self, spaces: Iterable[Space]) -> None:
+    async def _index(self, spaces: Iterable[Space]) -> tuple[bytes, bytes]:
         """Name owners in the list of their tenant, before anything is written for them.
 
         The list lies on another server, perhaps. A crash before the batch leaves a name too many in it, which those
-        who read it pass over; in the other order it would leave an owner whom nobody finds.
+        who read it pass over; in the other order it would leave an owner whom nobody finds. For the script: that they
+        are on it, and the highest fence of what was erased, which may have been theirs.
         """
         for space in spaces:
             await self._server.command("SADD", keys.index_of(space.tenant), keys.prefix_of(space))
+        highest = await self._server.command("ZSCORE", keys.ERASED_FENCE, keys.ERASED_FENCE)
+        return b"1", b"%d" % int(float(highest or 0))
+
+    def forget(self) -> None:
+        """Drop what this process has seen of tasks."""
+        self._seen.clear()
 
     def _remember(self, rows: Iterable[tuple[keys.TaskName, bytes]]) -> None:
         for name, row in rows:

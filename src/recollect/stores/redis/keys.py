@@ -13,6 +13,9 @@ from recollect.stores.ops import TaskWrite, Write
 from recollect.values import Space
 
 ROOT = b"recollect:"
+ERASURES = ROOT + b"{erasures}:"
+"""What the names of the ledger's keys begin with; all of it lies in one slot."""
+ERASED_FENCE = ERASURES + b"fence"
 TaskName = tuple[Space, str]
 
 
@@ -40,6 +43,11 @@ def within(space: Space) -> bytes:
 def index_of(tenant: str) -> bytes:
     """The list of a tenant's owners. It lies where its own name says, which is elsewhere than the owners do."""
     return b"%s{%s}:owners" % (ROOT, _digest(tenant))
+
+
+def owner(space: Space) -> bytes:
+    """The names of an owner, and how far its logs and fences are counted."""
+    return prefix_of(space) + b"owner"
 
 
 def logs(space: Space) -> bytes:

@@ -38,6 +38,15 @@ class Patience:
     altogether: float = 8.0
 
 
+@dataclass(frozen=True, slots=True)
+class Primary:
+    """One server of those that keep keys of their own."""
+
+    host: str
+    place: str
+    ask: Callable[..., Awaitable[Any]]
+
+
 class Server:
     """Scripts and commands on one server, or on whichever of a cluster has their keys."""
 
@@ -69,14 +78,15 @@ class Server:
     async def greet(self) -> None:
         """See that the server is there, lets us in, is new enough, and keeps what it acknowledges."""
         place = shown(self.url)
-        for ask in await self._nodes():
+        for node in await self.nodes():
+            ask = node.ask
             info = cast("Mapping[str, object]", await self._tried(lambda ask=ask: ask("INFO")))  # type: ignore[misc]
             check_version(place, info)
             check_promise(place, info, await self._config(ask))
 
     async def examined(self) -> list[Node]:
         """What each server says of itself."""
-        return [await self._tried(partial(self._of, ask)) for ask in await self._nodes()]
+        return [await self._tried(partial(self._of, node.ask)) for node in await self.nodes()]
 
     async def _of(self, ask: Callable[..., Awaitable[Any]]) -> Node:
         info, config = await ask("INFO"), await self._config(ask)
@@ -118,11 +128,18 @@ class Server:
             if not self.is_cluster:
                 await self._client.connection_pool.aclose()
 
-    async def _nodes(self) -> list[Callable[..., Awaitable[Any]]]:
+    async def nodes(self) -> list[Primary]:
+        """Every server that keeps keys of its own."""
         if not self.is_cluster:
-            return [self._client.execute_command]
+            host = str(self._client.connection_pool.connection_kwargs.get("host", "localhost"))
+            return [Primary(host, shown(self.url), self._client.execute_command)]
         await self._tried(self._client.initialize)
-        return [_of_node(self._client, node) for node in self._client.get_primaries()]
+        primaries = self._client.get_primaries()
+        return [Primary(node.host, f"{node.host}:{node.port}", _of_node(self._client, node)) for node in primaries]
+
+    async def of_node(self, node: Primary, *parts: str | int) -> Any:
+        """What one server answers; `ResponseError` when it refuses, for whoever asked knows what to do."""
+        return await self._tried(lambda: node.ask(*parts), refusals=True)
 
     async def _config(self, ask: Callable[..., Awaitable[Any]]) -> Mapping[str, str] | None:
         try:
@@ -133,8 +150,8 @@ class Server:
             raise said(error, self.url) from error
         return {_text(name): _text(value) for name, value in dict(told).items()}
 
-    async def _tried(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What the work answers. What can pass is waited for; what cannot is told at once."""
+    async def _tried(self, work: Callable[[], Awaitable[T]], *, refusals: bool = False) -> T:
+        """What the work answers. What can pass is waited for; what cannot is told at once, or raised as it is."""
         if self._closed:
             raise StoreClosed("this store was closed; open it again")
         started, pause = time.monotonic(), _FIRST_PAUSE
@@ -154,6 +171,8 @@ class Server:
             except FAILURES as error:
                 if calls_off() > before:
                     raise asyncio.CancelledError from error
+                if refusals and isinstance(error, exceptions.ResponseError) and not passes(error):
+                    raise
                 if not passes(error) or time.monotonic() - started + pause > self._patience.altogether:
                     raise said(error, self.url) from error
             await asyncio.sleep(pause)
@@ -189,7 +208,7 @@ def _script(name: str) -> tuple[str, str]:
 
 
 def _of_node(client: Any, node: Any) -> Callable[..., Awaitable[Any]]:
-    async def ask(*parts: str) -> Any:
+    async def ask(*parts: str | int) -> Any:
         told = await client.execute_command(*parts, target_nodes=node)
         return told[node.name] if isinstance(told, dict) and node.name in told else told
 

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from recollect.clock import Clock, aware, system_clock
-from recollect.errors import Unsupported
+from recollect.errors import StoreFull, StoreUnavailable, Unsupported
 from recollect.stores import leases
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, Step, Task
+from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.ops import Entry, LogWrite, TaskStatus, TaskWrite, Write, only_removes
+from recollect.stores.receipts import ErasureReceipt, Scan
 from recollect.stores.redis import health, values
 from recollect.stores.redis.batch import Decision, Rows, decided, put_back, put_in_hands, tasks_in
 from recollect.stores.redis.clock import SharedClock
 from recollect.stores.redis.commits import Commit, Committer
+from recollect.stores.redis.evidence import Evidence
 from recollect.stores.redis.failures import shown
+from recollect.stores.redis.ledger import Ledger
 from recollect.stores.redis.logs import Logs
 from recollect.stores.redis.owners import Owners
+from recollect.stores.redis.physical import Physical
 from recollect.stores.redis.server import Patience, Server
 from recollect.stores.redis.tasks import Page, TaskTable
+from recollect.stores.redis.wiping import Wiping
 from recollect.stores.tails import Reach, Tail
 from recollect.values import Space
 
@@ -43,6 +51,9 @@ class RedisStore:
         self._table = TaskTable(server)
         self._owners = Owners(server)
         self._committer = Committer(server, clock)
+        self._ledger = Ledger(server)
+        self._wiping = Wiping(server, self._ledger)
+        self._physical = Physical(server)
 
     @classmethod
     async def open(
@@ -59,10 +70,15 @@ class RedisStore:
             await server.greet()
             shared = SharedClock(clock)
             shared.hear((await server.script("rows", (), ()))[0])
+            store = cls(server, shared, ids)
+            # Made with the store, so that every copy of it has it, and is known again by it; not where nothing can be
+            # written now, and reading goes on.
+            with suppress(StoreFull, StoreUnavailable):
+                await store.salt()
         except BaseException:
             await server.close()
             raise
-        return cls(server, shared, ids)
+        return store
 
     @property
     def url(self) -> str:
@@ -112,6 +128,46 @@ class RedisStore:
 
     async def tenants(self) -> list[str]:
         return await self._owners.tenants()
+
+    # Erasing
+
+    @property
+    def receipts(self) -> Path | None:
+        """There is no place beside a server; an older copy learns from the other stores of its memory."""
+        return None
+
+    async def salt(self) -> bytes:
+        return await self._ledger.salt()
+
+    async def resalt(self, salt: bytes) -> None:
+        await self._ledger.resalt(salt)
+
+    async def holdings(self) -> list[Space]:
+        return await self._wiping.holdings()
+
+    async def ledger(self, *, unfinished: bool = False) -> list[Erasure]:
+        return await self._ledger.rows(unfinished=unfinished)
+
+    async def enter(self, erasure: Erasure) -> None:
+        await self._ledger.enter(erasure)
+
+    async def wipe(self, id: str, doomed: Doomed) -> None:
+        await self._wiping.wipe(id, doomed)
+        await self._physical.deleted()
+
+    async def deleted(self, id: str) -> None:
+        await self._ledger.recover()
+        await self._ledger.deleted(id, self._clock())
+
+    async def settle(self) -> bool:
+        self._committer.forget()
+        return await self._physical.settled()
+
+    async def scan(self, evidence: bytes) -> Scan:
+        return await self._physical.scan(Evidence.of(await self._ledger.salt(), evidence))
+
+    async def finish(self, receipt: ErasureReceipt) -> ErasureReceipt:
+        return await self._ledger.finish(receipt, self._clock())
 
     # Log
 

@@ -17,15 +17,15 @@ from recollect.stores.receipts import ErasureReceipt
 from recollect.stores.sqlite.rows import moment
 
 _LEDGER = """
-    select id, subject, parts, phase, requested_at, deleted_at, erased, rederived, evidence, receipt
+    select id, subject, parts, phase, requested_at, deleted_at, erased, rederived, evidence, receipt, elsewhere
     from erasures
     where phase <> 'complete' or not ?
     order by link is null, link, requested_at, id
 """
 
 _ENTER = """
-    insert or ignore into erasures (id, subject, parts, phase, requested_at)
-    values (?, ?, ?, 'entered', ?)
+    insert or ignore into erasures (id, subject, parts, phase, requested_at, elsewhere)
+    values (?, ?, ?, 'entered', ?, ?)
 """
 
 _ADD = """
@@ -73,8 +73,8 @@ def row(connection: apsw.Connection, id: str) -> Erasure:
 
 
 def enter(connection: apsw.Connection, erasure: Erasure) -> None:
-    values = (erasure.id, erasure.subject, json.dumps(erasure.parts), to_micros(erasure.requested_at))
-    connection.execute(_ENTER, values)
+    told = json.dumps(erasure.parts), to_micros(erasure.requested_at), json.dumps(dict(erasure.elsewhere))
+    connection.execute(_ENTER, (erasure.id, erasure.subject, *told))
 
 
 def add(connection: apsw.Connection, id: str, erased: Mapping[str, int], rederived: int, evidence: bytes) -> None:
@@ -105,11 +105,12 @@ def finish(connection: apsw.Connection, receipt: ErasureReceipt, now: datetime) 
 
 
 def _erasure(row: tuple[Any, ...]) -> Erasure:
-    id, subject, parts, phase, requested_at, deleted_at, erased, rederived, evidence, receipt = row
+    id, subject, parts, phase, requested_at, deleted_at, erased, rederived, evidence, receipt, elsewhere = row
     return Erasure(
         id=id,
         subject=subject,
         parts=tuple(json.loads(parts)),
+        elsewhere=MappingProxyType(json.loads(elsewhere)),
         phase=phase,
         requested_at=from_micros(requested_at),
         deleted_at=moment(deleted_at),
