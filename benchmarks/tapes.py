@@ -62,6 +62,11 @@ class Tape:
     jobs: list[Job] = field(default_factory=list)
     blocked: float = 0.0
     closed: bool = False
+    begun: float = field(default_factory=time.perf_counter)
+
+    def was_blocked(self, since: float) -> None:
+        """Count the time since then, or since this began: it may have had to wait for another's request."""
+        self.blocked += time.perf_counter() - max(since, self.begun)
 
 
 _behind = Tape()
@@ -117,8 +122,6 @@ class _Postgres(psycopg.AsyncConnection[Any]):
         found = await super().execute(query, params, **options)
         if self in _open:
             _open[self].sent.append(Sent(query.as_string(self) if isinstance(query, sql.Composable) else query, None))
-            if query == "commit":
-                _open.pop(self).end()
         return found
 
     async def rollback(self) -> None:
@@ -158,7 +161,7 @@ class _Timed:
             try:
                 return call(*args, **options)
             finally:
-                _chroma[0].blocked += time.perf_counter() - began
+                _chroma[0].was_blocked(began)
 
         return timed
 
@@ -190,7 +193,7 @@ def _wrapped(finding: Callable[..., Any]) -> Callable[..., Any]:
     def found(*args: Any) -> Any:
         began = time.perf_counter()
         collection = finding(*args)
-        _chroma[0].blocked += time.perf_counter() - began
+        _chroma[0].was_blocked(began)
         return None if collection is None else _Timed(collection)
 
     return found

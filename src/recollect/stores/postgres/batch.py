@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from recollect.stores.ops import Append, Clear, Delete, Drop, Embed, Put, RecordWrite, TaskWrite, Touch, Write
 from recollect.stores.postgres import models
-from recollect.stores.postgres.holdings import Holdings, held
+from recollect.stores.postgres.holdings import Asked, Holdings, held
 from recollect.stores.postgres.locks import GROWTH
 from recollect.stores.postgres.logs import Pages
 from recollect.stores.postgres.models import Models
@@ -22,9 +22,9 @@ from recollect.values import Space
 _BIND = "bound{n} as (insert into recollect.meta (name, value) values ('model', %(model{n})s))"
 
 
-async def apply(work: Work, writes: Sequence[Write]) -> None:
+async def apply(work: Work, writes: Sequence[Write], questions: Sequence[Asked]) -> None:
     """Every write, or the first refusal as an exception: the transaction is then rolled back."""
-    there = await held(work, writes)
+    there = await held(work, questions)
     known = bound = await _models(work, writes, there.models)
     plan = Plan()
     shelves: dict[Space, Shelf] = {}

@@ -12,27 +12,27 @@ from collections.abc import Iterable
 
 from recollect.stores.ops import Embed, Put, TaskWrite, Write
 from recollect.stores.postgres.rows import space_handle
+from recollect.stores.postgres.server import Lock
 from recollect.values import Space
 
 _MODELS = 0x5265636F_00000001
 MODELS = f"select pg_advisory_xact_lock({_MODELS})"
 """Held by whoever changes which vectors there are to be; whoever writes vectors shares it."""
-_SHARED = f"select pg_advisory_xact_lock_shared({_MODELS})"
 GROWTH = f"select pg_advisory_xact_lock({0x5265636F_00000002})"
 
 
-def locks(writes: Iterable[Write]) -> list[str]:
-    """The statements by which a batch takes its locks."""
+def locks(writes: Iterable[Write]) -> list[Lock]:
+    """The locks of a batch, in their order."""
     writes = list(writes)
     vectors = any(
         isinstance(write, Embed) or (isinstance(write, Put) and write.vectors is not None) for write in writes
     )
     numbers = sorted({_number(write.space, write.task if isinstance(write, TaskWrite) else "") for write in writes})
-    return [*([_SHARED] if vectors else []), *(f"select pg_advisory_xact_lock({number})" for number in numbers)]
+    return [*([Lock(_MODELS, shared=True)] if vectors else []), *map(Lock, numbers)]
 
 
-def task_lock(space: Space, task: str) -> list[str]:
-    return [f"select pg_advisory_xact_lock({_number(space, task)})"]
+def task_lock(space: Space, task: str) -> list[Lock]:
+    return [Lock(_number(space, task))]
 
 
 def _number(space: Space, task: str) -> int:
