@@ -236,6 +236,9 @@ class BareRedis:
                 together.lrange(f"bare:{log}:{user}", -_TAIL, -1)
             await together.execute()
 
+    async def recall_episodes(self, user: int) -> None:
+        await self._client.lrange(f"bare:happened:{user}", -_TAIL, -1)
+
     async def record_turn(self, user: int, said: str, answered: str) -> None:
         async with self._client.pipeline() as together:
             for log in ("said", "happened"):

@@ -55,3 +55,9 @@ async def test_a_partition_is_not_read_past_its_table(store: PostgresStore, isol
         for part in range(16):
             rows = await (await connection.execute(f"select 1 from recollect.records_{part}".encode())).fetchall()  # noqa: S608
             assert rows == []
+
+
+async def test_a_reading_of_one_journey_sees_the_tenant_it_is_for_alone(store: PostgresStore):
+    for table in ("spaces", "records", "paths", "vectors", "postings"):
+        rows = await store._server.read("acme", f"select distinct tenant from recollect.{table}", {})  # noqa: S608
+        assert rows == [("acme",)], table

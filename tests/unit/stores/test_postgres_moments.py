@@ -61,7 +61,8 @@ async def test_without_a_clock_of_ours_the_servers_is_used(moments_url: str):
 
 
 async def test_a_judge_reads_the_moment_of_its_evidence(store: PostgresStore):
-    await store.write(put("a", [1, 0, 0, 0], "apple"))
+    # So long a text is not read with the evidence, but when the judge asks for it.
+    await store.write(put("a", [1, 0, 0, 0], "apple " * 600))
     loop = asyncio.get_running_loop()
 
     def judge(found: Evidence, lookup: Lookup) -> tuple[list[str], list[str]]:

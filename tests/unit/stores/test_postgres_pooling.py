@@ -13,6 +13,7 @@ from recollect.errors import StoreUnavailable
 from recollect.stores.evidence import Ask
 from recollect.stores.ops import Append, Entry
 from recollect.stores.postgres import PostgresStore, connections
+from recollect.stores.postgres.journey import remember, remembers
 from recollect.stores.where import Where
 from recollect.testing import DurableContract, ErasingContract, ManualClock, TasksContract
 from recollect.testing.gathering import GatheringContract
@@ -105,10 +106,10 @@ async def test_nothing_stays_with_a_connection(store: PostgresStore, pooled_url:
 
 async def test_a_connection_knows_whether_a_pooler_is_in_between(store: PostgresStore, postgres: Server):
     await store.check()
-    assert [one.prepare_threshold for one in store._server._connections._idle] == [None]
+    assert [remembers(one) for one in store._server._connections._idle] == [False]
     direct = await PostgresStore.open(postgres.url("pooled"), connections=1)
     await direct.check()
-    assert [one.prepare_threshold for one in direct._server._connections._idle] == [0]
+    assert [remembers(one) for one in direct._server._connections._idle] == [True]
     await direct.close()
 
 
@@ -119,7 +120,7 @@ async def test_statements_that_a_server_remembers_are_missed_behind_a_pooler(
 
     async def believing(connection: psycopg.AsyncConnection[Any]) -> None:
         await ready(connection)
-        connection.prepare_threshold = 0
+        remember(connection)
 
     monkeypatch.setattr(connections, "_made_ready", believing)
     with pytest.raises(StoreUnavailable, match="prepared statement"):

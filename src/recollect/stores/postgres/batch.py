@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from recollect.stores.ops import Append, Clear, Delete, Drop, Embed, Put, RecordWrite, TaskWrite, Touch, Write
 from recollect.stores.postgres import models
-from recollect.stores.postgres.holdings import Holdings, held
+from recollect.stores.postgres.holdings import Asked, Holdings, asked_for, held
 from recollect.stores.postgres.locks import GROWTH
 from recollect.stores.postgres.logs import Pages
 from recollect.stores.postgres.models import Models
@@ -22,9 +22,27 @@ from recollect.values import Space
 _BIND = "bound{n} as (insert into recollect.meta (name, value) values ('model', %(model{n})s))"
 
 
-async def apply(work: Work, writes: Sequence[Write]) -> None:
-    """Every write, or the first refusal as an exception: the transaction is then rolled back."""
-    there = await held(work, writes)
+async def apply(work: Work, writes: Sequence[Write], questions: Sequence[Asked]) -> None:
+    """Every write, and with the last of them the end; or the first refusal as an exception: all is then rolled back.
+
+    The transaction was begun with the first of the questions.
+    """
+    await (await _planned(work, writes, questions)).run(work)
+
+
+async def apply_within(work: Work, writes: Sequence[Write]) -> None:
+    """The same in the middle of a transaction, which goes on."""
+    questions = asked_for(writes)
+    await work.about(questions[0].tenant)
+    work.first = await work.rows(*questions[0].statement)
+    plan = await _planned(work, writes, questions)
+    for statement in plan.statements(work):
+        await work.run(*statement)
+    work.tenant = None  # the last of them may have been another's
+
+
+async def _planned(work: Work, writes: Sequence[Write], questions: Sequence[Asked]) -> Plan:
+    there = await held(work, questions)
     known = bound = await _models(work, writes, there.models)
     plan = Plan()
     shelves: dict[Space, Shelf] = {}
@@ -45,7 +63,7 @@ async def apply(work: Work, writes: Sequence[Write]) -> None:
         desk.plan(plan)
     if known.active is None and bound.active is not None:
         plan.add(writes[0].space.tenant, _BIND, {"model": json.dumps(asdict(bound.active))}, ["meta"])
-    await plan.run(work)
+    return plan
 
 
 def _shelf(shelves: dict[Space, Shelf], there: Holdings, write: RecordWrite) -> Shelf:

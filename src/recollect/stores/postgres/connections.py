@@ -24,6 +24,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from recollect.errors import StoreClosed, StoreUnavailable
 from recollect.stores.postgres.faults import CLOSED, not_opened
+from recollect.stores.postgres.journey import remember
 
 # A server that has gone without a word is found out within half a minute; the URL may say otherwise.
 _TIMES: dict[str, Any] = {
@@ -140,7 +141,7 @@ async def _made_ready(connection: AsyncConnection[Any]) -> None:
     [working] = await (await connection.execute("select pg_backend_pid()")).fetchone() or (None,)
     if working == connection.info.backend_pid:
         await connection.execute("set plan_cache_mode = force_generic_plan")
-        connection.prepare_threshold = 0
+        remember(connection)
 
 
 def _cut(connection: AsyncConnection[Any]) -> None:

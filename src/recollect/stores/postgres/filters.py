@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from recollect.clock import to_micros
-from recollect.stores.postgres.server import Values
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.text import handle, handles, kept
 from recollect.stores.where import Condition, Scalar, Where
 

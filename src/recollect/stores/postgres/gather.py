@@ -1,11 +1,12 @@
-"""Evidence of one moment: what is near and what matches, with the turns around it, judged in another thread."""
+"""Evidence of one moment: what is near and what matches, with the turns around it, and what a judge makes of it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,64 +16,111 @@ from recollect.stores.admission import mismatch
 from recollect.stores.evidence import Ask, Brief, Column, Evidence, Found, Lookup, in_order
 from recollect.stores.ops import Touch
 from recollect.stores.postgres import items, search
-from recollect.stores.postgres.search import Standing
-from recollect.stores.postgres.server import Work
+from recollect.stores.postgres.rows import WIDTH, item_of
+from recollect.stores.postgres.search import Candidates, Standing
+from recollect.stores.postgres.server import Server, Work
+from recollect.stores.postgres.text import given
 from recollect.values import MemoryItem, Space
 
 T = TypeVar("T")
 
+_FEW = 200
+_SPACES_KNOWN = 4096
 
-class Reading:
-    """Reads for a judge, in the transaction that the evidence was gathered in.
 
-    The judge is in a thread of its own: what it asks for is read by the loop, which has nothing else to do for it.
+class Read:
+    """What was read of the candidates, for a judge: items are made of those alone that it asks for."""
+
+    def __init__(self, space: Space, found: Candidates, touched: Sequence[Touch]) -> None:
+        self._space = space
+        self._touched = [touch for touch in touched if touch.space == space]
+        self._rows = {brief.id: row for brief, row in zip(found.briefs, found.rows, strict=True)}
+
+    def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
+        found = {id: item_of(self._space, self._rows[id]) for id in ids if id in self._rows}
+        return _with_accesses(found, self._touched)
+
+    def terms(self, ids: Sequence[str]) -> dict[str, str]:
+        return {id: given(self._rows[id][WIDTH - 1]) for id in ids if id in self._rows}
+
+
+class Reading(Read):
+    """The same where texts are so long that they were not read: those that are asked for are read now.
+
+    The judge is in a thread of its own: what it asks for is read by the loop, which has nothing else to do for it, in
+    the transaction that the evidence was gathered in.
     """
 
-    def __init__(self, work: Work, space: Space, touched: Sequence[Touch]) -> None:
+    def __init__(self, work: Work, space: Space, found: Candidates, touched: Sequence[Touch]) -> None:
+        super().__init__(space, found, touched)
         self._work = work
-        self._space = space
-        self._touched = touched
         self._loop = asyncio.get_running_loop()
         self.over = False
 
     def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
-        found = {item.id: item for item in self._read(items.get(self._work, self._space, ids))}
-        # Accesses that are not written yet are counted all the same.
-        for touch in self._touched:
-            for id in touch.ids if touch.space == self._space else ():
-                if id in found:
-                    found[id] = _seen(found[id], touch)
-        return found
+        read = asyncio.run_coroutine_threadsafe(self._while_open(ids), self._loop).result()
+        return _with_accesses({item.id: item for item in read}, self._touched)
 
-    def terms(self, ids: Sequence[str]) -> dict[str, str]:
-        return self._read(items.terms(self._work, self._space, ids))
-
-    def _read(self, reading: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(self._while_open(reading), self._loop).result()
-
-    async def _while_open(self, reading: Coroutine[Any, Any, T]) -> T:
+    async def _while_open(self, ids: Sequence[str]) -> list[MemoryItem]:
         if self.over:
-            reading.close()
             raise StoreClosed("nobody waits for this answer any more, and its moment has passed")
-        return await reading
+        return await items.got(self._work, self._space, ids)
 
 
-async def gather(
-    work: Work, at: Standing, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]
-) -> T:
-    evidence = await _evidence(work, at, ask)
-    reading = Reading(work, ask.where.space, touched)
-    try:
-        return await asyncio.to_thread(judge, evidence, reading)
-    finally:
-        reading.over = True
+class Gathering:
+    """Gathers evidence, and has it judged."""
+
+    def __init__(self, server: Server, stood: Callable[[Space, Standing], None]) -> None:
+        self._server = server
+        self._stood = stood
+        # Spaces where a candidate was too long to be read with the others.
+        self._long: OrderedDict[Space, None] = OrderedDict()
+
+    async def __call__(self, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]) -> T:
+        """In two journeys to the server where that is enough: the second ends the transaction."""
+        space = ask.where.space
+        if space not in self._long:
+            async with self._server.reading(space.tenant, search.first_of(space)) as work:
+                at = search.standing(work)
+                self._stood(space, at)
+                found = await _found(work, at, ask, once=True)
+            if found is not None and all(row[2] is not None for row in found.rows):
+                evidence, read = _evidence(at, ask, found), Read(space, found, touched)
+                # To hand a few over to a thread takes longer than to judge them.
+                if len(evidence) <= _FEW:
+                    return judge(evidence, read)
+                return await asyncio.to_thread(judge, evidence, read)
+            if found is not None:
+                self._noted(space)
+        return await self._at_length(ask, judge, touched)
+
+    async def _at_length(self, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]) -> T:
+        space = ask.where.space
+        async with self._server.reading(space.tenant, search.first_of(space)) as work:
+            at = search.standing(work)
+            self._stood(space, at)
+            found = await _found(work, at, ask, once=False)
+            assert found is not None
+            reading = Reading(work, space, found, touched)
+            try:
+                return await asyncio.to_thread(judge, _evidence(at, ask, found), reading)
+            finally:
+                reading.over = True
+
+    def _noted(self, space: Space) -> None:
+        self._long[space] = None
+        if len(self._long) > _SPACES_KNOWN:
+            self._long.popitem(last=False)
 
 
-async def _evidence(work: Work, at: Standing, ask: Ask) -> Evidence:
+async def _found(work: Work, at: Standing, ask: Ask, *, once: bool) -> Candidates | None:
     active = at.models.active
     if ask.vector is not None and ask.model is not None and active not in (None, ask.model):
         raise mismatch(active, ask.model)
-    found = await search.look(work, at, ask)
+    return await search.look(work, at, ask, once=once)
+
+
+def _evidence(at: Standing, ask: Ask, found: Candidates) -> Evidence:
     briefs, cosines, parts = found.briefs, found.cosines, found.parts
     if found.crowded:
         words = parts.sum(axis=0)
@@ -104,6 +152,15 @@ class _Beside:
     def __call__(self, brief: Brief) -> bool:
         at = brief.position
         return at is not None and any(abs(at - one) <= self._reach for one in self._spoken.get(brief.session, ()))
+
+
+def _with_accesses(found: dict[str, MemoryItem], touched: Sequence[Touch]) -> dict[str, MemoryItem]:
+    """Accesses that are not written yet are counted all the same."""
+    for touch in touched:
+        for id in touch.ids:
+            if id in found:
+                found[id] = _seen(found[id], touch)
+    return found
 
 
 def _seen(item: MemoryItem, touch: Touch) -> MemoryItem:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 from recollect.stores.ops import Append, Delete, Embed, Put, RecordWrite, TaskWrite, Touch, Write
 from recollect.stores.postgres import models
+from recollect.stores.postgres.journey import Statement, Values
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.rows import TASK, space_handle
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.spaces import Numbered, minted
 from recollect.stores.postgres.text import handle, kept
 from recollect.values import Space
@@ -65,15 +65,36 @@ class Holdings:
     tasks: dict[tuple[Space, str], Row] = field(default_factory=dict)
 
 
-async def held(work: Work, writes: Sequence[Write]) -> Holdings:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What has to be known of one tenant before a batch can be decided."""
+
+    tenant: str
+    spaces: dict[str, Space]
+    statement: Statement
+    with_models: bool
+
+
+def asked_for(writes: Sequence[Write]) -> list[Asked]:
+    """A question for each tenant; a transaction is begun with the first."""
+    tenants: dict[str, list[Write]] = {}
+    for write in writes:
+        tenants.setdefault(write.space.tenant, []).append(write)
+    return [_asked(tenant, some) for tenant, some in tenants.items()]
+
+
+async def held(work: Work, questions: Sequence[Asked]) -> Holdings:
     found = Holdings()
-    for tenant, some in groupby(sorted(writes, key=lambda write: write.space.tenant), lambda write: write.space.tenant):
-        await _of_tenant(work, tenant, list(some), found)
+    rows = work.first
+    for number, asked in enumerate(questions):
+        if number:
+            await work.about(asked.tenant)
+            rows = await work.rows(*asked.statement)
+        await _take(work, asked, rows[0], found)
     return found
 
 
-async def _of_tenant(work: Work, tenant: str, writes: list[Write], found: Holdings) -> None:
-    await work.about(tenant)
+def _asked(tenant: str, writes: Sequence[Write]) -> Asked:
     spaces = {space_handle(write.space): write.space for write in writes}
     items = {(space_handle(w.space), handle(id)): None for w in writes if isinstance(w, RecordWrite) for id in _ids(w)}
     entries = {(space_handle(w.space), handle(w.entry.id)): None for w in writes if isinstance(w, Append)}
@@ -84,13 +105,16 @@ async def _of_tenant(work: Work, tenant: str, writes: list[Write], found: Holdin
         asked.append(sql if pairs else "null")
         if pairs:
             values |= {f"{name}_in": [space for space, _ in pairs], name: [one for _, one in pairs]}
-    row = await work.row(f"select {', '.join(asked)}", values)
-    assert row is not None
+    return Asked(tenant, spaces, Statement(f"select {', '.join(asked)}", values), bool(items))
+
+
+async def _take(work: Work, asked: Asked, row: Row, found: Holdings) -> None:
     known, numbered, old_items, old_entries, old_tasks = row
-    found.models = models.known(known) if items else found.models
+    spaces = asked.spaces
+    found.models = models.known(known) if asked.with_models else found.models
     numbers = {name: Numbered(id, next_seq) for name, id, next_seq in numbered or ()}
     if len(numbers) < len(spaces):
-        numbers |= await minted(work, tenant, spaces)
+        numbers |= await minted(work, asked.tenant, spaces)
     found.spaces |= {space: numbers[name] for name, space in spaces.items()}
     for space, *item in old_items or ():
         found.items.setdefault(spaces[space], []).append(item)

@@ -10,9 +10,10 @@ from recollect.stores.evidence import Brief
 from recollect.stores.ops import Model
 from recollect.stores.postgres import models
 from recollect.stores.postgres.filters import Filter
+from recollect.stores.postgres.journey import Rows
 from recollect.stores.postgres.models import LACKING
 from recollect.stores.postgres.rows import BRIEF, ITEM, SPACE, brief_of, item_of, named, space_of
-from recollect.stores.postgres.server import Work
+from recollect.stores.postgres.server import Server, Work
 from recollect.stores.postgres.text import given, handle, handles, kept
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
@@ -60,8 +61,16 @@ _UNEMBEDDED = f"""
 """  # noqa: S608
 
 
-async def get(work: Work, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
-    rows = await work.rows(_GET, {**named(space), "handles": handles(ids)})
+async def get(server: Server, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
+    return _in_turn(space, ids, await server.read(space.tenant, _GET, {**named(space), "handles": handles(ids)}))
+
+
+async def got(work: Work, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
+    """The same, as of the moment of a transaction."""
+    return _in_turn(space, ids, await work.rows(_GET, {**named(space), "handles": handles(ids)}))
+
+
+def _in_turn(space: Space, ids: Sequence[str], rows: Rows) -> list[MemoryItem]:
     found = {item.id: item for item in (item_of(space, row) for row in rows)}
     return [found[id] for id in dict.fromkeys(ids) if id in found]
 

@@ -11,8 +11,9 @@ from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Step, Task
 from recollect.stores.ops import TaskStatus
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.rows import SPACE, TASK, micros, named, space_of
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.tasks import task_of
 from recollect.stores.postgres.text import given, handle, kept, maybe_given
 from recollect.values import Space

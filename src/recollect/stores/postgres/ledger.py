@@ -11,12 +11,12 @@ from recollect.clock import from_micros, to_micros
 from recollect.errors import Conflict, NotFound
 from recollect.stores.erasing import Erasure
 from recollect.stores.postgres.rows import moment
-from recollect.stores.postgres.server import Work
+from recollect.stores.postgres.server import Lock, Work
 from recollect.stores.receipts import ErasureReceipt
 
 # Any number: whoever holds it is the only one to change the ledger.
 _LOCK = 0x5265636F_00000003
-ALONE = [f"select pg_advisory_xact_lock({_LOCK})"]
+ALONE = [Lock(_LOCK)]
 
 _COLUMNS = """
     id, subject, parts, elsewhere, phase, requested_at, deleted_at, erased, rederived, evidence, receipt

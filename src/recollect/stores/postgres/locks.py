@@ -12,17 +12,17 @@ from collections.abc import Iterable
 
 from recollect.stores.ops import Embed, Put, TaskWrite, Write
 from recollect.stores.postgres.rows import space_handle
+from recollect.stores.postgres.server import Lock
 from recollect.values import Space
 
 _MODELS = 0x5265636F_00000001
 MODELS = f"select pg_advisory_xact_lock({_MODELS})"
 """Held by whoever changes which vectors there are to be; whoever writes vectors shares it."""
-_SHARED = f"select pg_advisory_xact_lock_shared({_MODELS})"
 GROWTH = f"select pg_advisory_xact_lock({0x5265636F_00000002})"
 
 
-def locks(writes: Iterable[Write], wiped: Iterable[Space] = ()) -> list[str]:
-    """The statements by which a batch takes its locks; of spaces that are wiped nobody else writes anything."""
+def locks(writes: Iterable[Write], wiped: Iterable[Space] = ()) -> list[Lock]:
+    """The locks of a batch, in their order; of spaces that are wiped nobody else writes anything."""
     writes = list(writes)
     vectors = any(
         isinstance(write, Embed) or (isinstance(write, Put) and write.vectors is not None) for write in writes
@@ -30,21 +30,16 @@ def locks(writes: Iterable[Write], wiped: Iterable[Space] = ()) -> list[str]:
     alone = {_number(space, "") for space in wiped}
     alone |= {_number(write.space, write.task if isinstance(write, TaskWrite) else "") for write in writes}
     shared = {_number(write.space, "") for write in writes if isinstance(write, TaskWrite)}
-    return [*([_SHARED] if vectors else []), *_in_order(alone, shared)]
+    return [*([Lock(_MODELS, shared=True)] if vectors else []), *_in_order(alone, shared)]
 
 
-def task_lock(space: Space, task: str) -> list[str]:
+def task_lock(space: Space, task: str) -> list[Lock]:
     return _in_order({_number(space, task)}, {_number(space, "")})
 
 
-def _in_order(alone: set[int], shared: set[int]) -> list[str]:
+def _in_order(alone: set[int], shared: set[int]) -> list[Lock]:
     """Who works on one task shares its space: not with each other, but with whoever would wipe it under their hands."""
-    return [
-        f"select pg_advisory_xact_lock({number})"
-        if number in alone
-        else f"select pg_advisory_xact_lock_shared({number})"
-        for number in sorted(alone | shared)
-    ]
+    return [Lock(number, shared=number not in alone) for number in sorted(alone | shared)]
 
 
 def _number(space: Space, task: str) -> int:

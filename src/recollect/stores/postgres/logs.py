@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
 from typing import Any
@@ -10,9 +11,20 @@ from typing import Any
 from recollect.clock import from_micros, to_micros
 from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
 from recollect.stores.postgres.holdings import Holdings
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.plan import Plan
-from recollect.stores.postgres.rows import SPACE, dumped, dumped_rows, loaded, micros, moment, named, space_of
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.rows import (
+    SPACE,
+    dumped,
+    dumped_rows,
+    loaded,
+    micros,
+    moment,
+    named,
+    space_handle,
+    space_of,
+)
+from recollect.stores.postgres.server import NOW, Server, Work
 from recollect.stores.postgres.text import given, handle, handles, kept
 from recollect.stores.tails import Reach, Tail
 from recollect.values import Space
@@ -21,13 +33,14 @@ from recollect.values import Space
 _NEVER = -(1 << 63)
 _ALL = 1 << 31
 
-_COLUMNS = "seq, id, kind, content, metadata, importance, at, expires_at"
+_COLUMNS = "e.seq, e.id, e.kind, e.content, e.metadata, e.importance, e.at, e.expires_at"
+
+_LIVE = f"(e.expires_at is null or e.expires_at > {NOW})"
 
 _LATEST = f"""
     select {_COLUMNS}
-    from recollect.entries
-    where tenant = %(tenant)s and space = {SPACE}
-        and (expires_at is null or expires_at > %(now)s)
+    from recollect.entries e
+    where tenant = %(tenant)s and space = {SPACE} and {_LIVE}
         and (%(every)s or kind = any(%(kinds)s))
     order by seq desc
     limit %(limit)s
@@ -35,18 +48,16 @@ _LATEST = f"""
 
 _SINCE = f"""
     select {_COLUMNS}
-    from recollect.entries
-    where tenant = %(tenant)s and space = {SPACE} and seq > %(after)s
-        and (expires_at is null or expires_at > %(now)s)
+    from recollect.entries e
+    where tenant = %(tenant)s and space = {SPACE} and seq > %(after)s and {_LIVE}
     order by seq
     limit %(limit)s
 """  # noqa: S608 - constant clauses
 
 _GET = f"""
     select {_COLUMNS}
-    from recollect.entries
-    where tenant = %(tenant)s and space = {SPACE} and handle = any(%(handles)s)
-        and (expires_at is null or expires_at > %(now)s)
+    from recollect.entries e
+    where tenant = %(tenant)s and space = {SPACE} and handle = any(%(handles)s) and {_LIVE}
 """  # noqa: S608 - constant clauses
 
 # The id of an entry that nobody can see any more is free again; of one that is seen, nothing happens.
@@ -123,20 +134,44 @@ _DROP = """
     )
 """
 
-_LOGS = """
-    select s.tenant, s.tier, s.owner, s.agent, s.session
+_NEWEST_LOGS = f"""
+    select s.id, s.tenant, s.tier, s.owner, s.agent, s.session, last.at
     from recollect.spaces s
     cross join lateral (
         select at
         from recollect.entries e
-        where e.tenant = %(tenant)s and e.space = s.id and (e.expires_at is null or e.expires_at > %(now)s)
+        where e.tenant = %(tenant)s and e.space = s.id and {_LIVE}
         order by e.seq desc
         limit 1
     ) last
     where s.tenant = %(tenant)s and s.tier = %(tier)s and s.owner = %(owner)s and s.agent = %(agent)s
+        and s.handle <> %(besides)s
     order by last.at desc, s.session desc
-    limit %(limit)s
-"""
+    limit %(others)s
+"""  # noqa: S608 - constant clauses
+_LOGS = f"select tenant, tier, owner, agent, session from ({_NEWEST_LOGS}) listed"  # noqa: S608
+
+# The log itself stands under nobody's name: it comes first, also when nothing is in it.
+_TAILS = f"""
+    with picked as materialized (
+        select null::text as session, 0::bigint as newest, (
+            select id from recollect.spaces where tenant = %(tenant)s and handle = %(besides)s
+        ) as id, %(own)s::bigint as most
+        union all
+        select listed.session, row_number() over (order by listed.at desc, listed.session desc), listed.id, %(of_each)s
+        from ({_NEWEST_LOGS}) listed
+    )
+    select picked.session, {_COLUMNS}
+    from picked
+    left join lateral (
+        select {_COLUMNS}
+        from recollect.entries e
+        where e.tenant = %(tenant)s and e.space = picked.id and {_LIVE}
+        order by e.seq desc
+        limit picked.most
+    ) e on true
+    order by picked.newest desc, e.seq
+"""  # noqa: S608 - constant clauses
 
 _OWNERS = """
     select distinct s.tenant, s.tier, s.owner, s.agent, ''
@@ -218,69 +253,65 @@ class Pages:
         self._plan.add(space.tenant, part, about | values, [("space", number)])
 
 
-async def get(work: Work, space: Space, ids: Sequence[str]) -> list[Entry]:
-    rows = await work.rows(_GET, {**named(space), "handles": handles(ids), "now": to_micros(work.now)})
-    found = {entry.id: entry for entry in map(_entry, rows)}
+async def get(server: Server, space: Space, ids: Sequence[str]) -> list[Entry]:
+    values = {**named(space), "handles": handles(ids), "now": server.moment}
+    found = {entry.id: entry for entry in map(_entry, await server.read(space.tenant, _GET, values))}
     return [found[id] for id in dict.fromkeys(ids) if id in found]
 
 
-async def recent(work: Work, space: Space, limit: int, kinds: Sequence[str] = ()) -> list[Entry]:
-    return [_entry(row) for row in await _latest(work, space, limit, kinds)]
+async def recent(server: Server, space: Space, limit: int, kinds: Sequence[str] = ()) -> list[Entry]:
+    wanted = [kept(kind) for kind in kinds]
+    values = {**named(space), "now": server.moment, "limit": limit, "every": not kinds, "kinds": wanted}
+    return [_entry(row) for row in await server.read(space.tenant, _LATEST, values)][::-1]
 
 
-async def tails(work: Work, space: Space, reach: Reach) -> list[Tail]:
+async def tails(server: Server, space: Space, reach: Reach) -> list[Tail]:
     """The end of a log, and those of its owner's newest others."""
-    # One more than are wanted: the log itself is among them, more often than not.
-    listed = await _newest_logs(work, space, to_micros(work.now), reach.others + 1)
-    others = [one for one in listed if one != space][: reach.others]
-    return [
-        await _tail(work, space, reach.own),
-        *[await _tail(work, one, reach.of_each) for one in reversed(others)],
-    ]
+    values = {
+        **_owned(space),
+        "besides": space_handle(space),
+        "now": server.moment,
+        "own": reach.own,
+        "others": reach.others,
+        "of_each": reach.of_each,
+    }
+    ends: dict[str | None, list[Sequence[Any]]] = {}
+    for session, *row in await server.read(space.tenant, _TAILS, values):
+        ends.setdefault(session, []).extend([row] if row[0] is not None else [])
+    mine = ends.pop(None, [])
+    others = [_tail(replace(space, session=given(session or "")), rows) for session, rows in ends.items()]
+    return [_tail(space, mine), *others]
 
 
-async def read(work: Work, space: Space, after: int, limit: int, *, hidden: bool) -> list[Entry]:
+async def read(server: Server, space: Space, after: int, limit: int, *, hidden: bool) -> list[Entry]:
     """What is above a `seq`; with `hidden`, all that is there."""
     after = min(max(after, _NEVER), -_NEVER - 1)
-    values = {**named(space), "after": after, "limit": limit, "now": _NEVER if hidden else to_micros(work.now)}
-    return [_entry(row) for row in await work.rows(_SINCE, values)]
+    values = {**named(space), "after": after, "limit": limit, "now": _NEVER if hidden else server.moment}
+    return [_entry(row) for row in await server.read(space.tenant, _SINCE, values)]
 
 
-async def logs(work: Work, owner: Space, *, hidden: bool) -> list[Space]:
-    return (await _newest_logs(work, owner, _NEVER if hidden else to_micros(work.now), _ALL))[::-1]
+async def logs(server: Server, owner: Space, *, hidden: bool) -> list[Space]:
+    now = _NEVER if hidden else server.moment
+    values = {**_owned(owner), "besides": "", "now": now, "others": _ALL}
+    return [space_of(row) for row in await server.read(owner.tenant, _LOGS, values)][::-1]
 
 
 async def owners(work: Work, tenant: str) -> list[Space]:
     return [space_of(row) for row in await work.rows(_OWNERS, {"tenant": kept(tenant)})]
 
 
-async def _newest_logs(work: Work, owner: Space, now: int, most: int) -> list[Space]:
-    values = {
-        "tenant": kept(owner.tenant),
-        "tier": owner.tier,
-        "owner": kept(owner.user),
-        "agent": kept(owner.agent),
-        "now": now,
-        "limit": most,
+def _owned(space: Space) -> Values:
+    return {
+        "tenant": kept(space.tenant),
+        "tier": space.tier,
+        "owner": kept(space.user),
+        "agent": kept(space.agent),
     }
-    return [space_of(row) for row in await work.rows(_LOGS, values)]
 
 
-async def _tail(work: Work, space: Space, limit: int) -> Tail:
-    rows = await _latest(work, space, limit)
+def _tail(space: Space, rows: Sequence[Sequence[Any]]) -> Tail:
     texts, kinds = [given(row[3]) for row in rows], [given(row[2]) for row in rows]
     return Tail(space, texts, kinds, lambda at: _entry(rows[at]))
-
-
-async def _latest(work: Work, space: Space, limit: int, kinds: Sequence[str] = ()) -> list[tuple[Any, ...]]:
-    values = {
-        **named(space),
-        "now": to_micros(work.now),
-        "limit": limit,
-        "every": not kinds,
-        "kinds": [kept(kind) for kind in kinds],
-    }
-    return (await work.rows(_LATEST, values))[::-1]
 
 
 def _values(entry: Entry) -> Values:
@@ -296,7 +327,7 @@ def _values(entry: Entry) -> Values:
     }
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry(row: Sequence[Any]) -> Entry:
     seq, id, kind, content, metadata, importance, at, expires_at = row
     return Entry(
         id=given(id),

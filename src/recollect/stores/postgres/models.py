@@ -97,7 +97,8 @@ async def prepared(work: Work, model: Model) -> Models:
     models = await read(work)
     if models.preparing == model and models.active is not None:
         return models
-    await work.replanned()
+    for statement in work.replanned():
+        await work.rows(*statement)
     await work.run(MODELS, {})  # nobody else writes vectors meanwhile
     models = await read(work)
     if models.active is None:
@@ -110,7 +111,8 @@ async def prepared(work: Work, model: Model) -> Models:
 
 async def switch(work: Work, model: Model) -> None:
     """Let the prepared model answer. The old vectors are dropped in the same transaction."""
-    await work.replanned()
+    for statement in work.replanned():
+        await work.rows(*statement)
     await work.run(MODELS, {})
     models = await read(work)
     if models.active == model and models.preparing is None:

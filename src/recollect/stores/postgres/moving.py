@@ -11,8 +11,9 @@ from recollect.clock import to_micros
 from recollect.stores.base import Step
 from recollect.stores.ops import Put, Restore
 from recollect.stores.postgres import items, models
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.rows import SPACE, dumped_rows, named, space_of
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.text import given, handle, handles, kept, maybe_kept
 from recollect.values import Space
 
@@ -100,7 +101,7 @@ async def whole(work: Work, space: Space, ids: Sequence[str]) -> list[Put]:
             vectors=np.stack(vectors[item.id]).astype(np.float32) if item.id in vectors else None,
             model=known.active if item.id in vectors else None,
         )
-        for item in await items.get(work, space, ids)
+        for item in await items.got(work, space, ids)
     ]
 
 

@@ -11,10 +11,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from recollect.stores.postgres.server import Values, Work
-
-# With more statements than this, to wait for all answers at once is worth what it costs the driver.
-_FEW = 3
+from recollect.stores.postgres.journey import Statement, Values
+from recollect.stores.postgres.server import Work, seen_as
 
 
 @dataclass(slots=True)
@@ -46,20 +44,18 @@ class Plan:
         chosen.parts.append(part)
         chosen.values |= {f"{name}{number}": value for name, value in values.items()}
 
-    async def run(self, work: Work) -> None:
-        if self.changes:
-            await work.replanned()
-        if sum(map(len, self._statements.values())) > _FEW:
-            async with work.connection.pipeline():
-                await self._each(work)
-        else:
-            await self._each(work)
-
-    async def _each(self, work: Work) -> None:
+    def statements(self, work: Work) -> list[Statement]:
+        """All of it, in the order in which it is to be done."""
+        sent = work.replanned() if self.changes else []
         for tenant, statements in self._statements.items():
-            await work.about(tenant)
-            for statement in statements:
-                await work.run(_together(tuple(statement.parts)), statement.values)
+            if tenant != work.tenant or len(self._statements) > 1:
+                sent.append(seen_as(tenant))
+            sent += [Statement(_together(tuple(one.parts)), one.values) for one in statements]
+        return sent
+
+    async def run(self, work: Work) -> None:
+        """Do all of it, and with it end the transaction."""
+        await work.end(self.statements(work))
 
 
 @lru_cache(maxsize=256)

@@ -14,10 +14,10 @@ from pgvector import HalfVector
 from recollect.clock import to_micros
 from recollect.errors import Conflict
 from recollect.stores.ops import Delete, Embed, Put, RecordWrite, Touch
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.plan import Plan
 from recollect.stores.postgres.rows import dumped_rows, item_values, micros
-from recollect.stores.postgres.server import Values
 from recollect.stores.postgres.spaces import Numbered
 from recollect.stores.postgres.text import given, handle, kept
 from recollect.stores.vectors import packed

@@ -11,7 +11,7 @@ from typing import Any
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores.evidence import Brief
-from recollect.stores.postgres.server import Values
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.text import (
     given,
     given_json,
@@ -33,6 +33,12 @@ ITEM = """
 BRIEF = """
     r.id, r.session, r.position, r.speaker, r.created_at, r.importance, r.trust, r.source, r.length, r.passages
 """
+
+# An item with what ranking has to know of it, its words, and its text unless that is long: few candidates are shown.
+_UNLESS_LONG = "case when r.length <= 500 then r.content end as content"
+CANDIDATE = f"{ITEM.replace('r.content', _UNLESS_LONG)}, r.length, r.passages, r.terms"
+WIDTH = len(CANDIDATE.split(","))
+"""How many columns that are."""
 
 TASK = """
     t.id, t.status, t.version, t.fence, t.owner, t.renewed_at, t.lease_ttl, t.plan_hash, t.ttl, t.expires_at,
@@ -150,6 +156,13 @@ def item_of(space: Space, row: Sequence[Any]) -> MemoryItem:
         decayed_at=moment(row[23]),
         learned_at=moment(row[24]),
         tier=space.tier,
+    )
+
+
+def candidate_of(row: Sequence[Any]) -> Brief:
+    """What ranking has to know of a `CANDIDATE`."""
+    return brief_of(
+        (row[0], row[15], row[16], row[17], row[7], row[4], row[13], row[12], row[WIDTH - 3], row[WIDTH - 2])
     )
 
 

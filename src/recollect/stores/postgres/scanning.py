@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from recollect.stores.postgres.evidence import Evidence
-from recollect.stores.postgres.server import Values
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.wiped import TABLES
 from recollect.stores.receipts import Scan
 from recollect.stores.traces import PIECE, Traces

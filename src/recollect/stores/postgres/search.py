@@ -21,9 +21,10 @@ from recollect.stores.bm25 import K1, B, Corpus, contribution, rarity
 from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Found, Matches, in_order, place_key
 from recollect.stores.postgres import index, models
 from recollect.stores.postgres.filters import Filter
+from recollect.stores.postgres.journey import Statement, Values
 from recollect.stores.postgres.models import Models
-from recollect.stores.postgres.rows import BRIEF, brief_of, named
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.rows import CANDIDATE, WIDTH, candidate_of, named
+from recollect.stores.postgres.server import Server, Work
 from recollect.stores.postgres.text import given, handle, sayable
 from recollect.stores.where import Where
 from recollect.values import Space
@@ -137,10 +138,10 @@ _LOOK = f"""
         )
     ),
     leaders as materialized (
-        select led.place, r.*
+        select r.*
         from (select place from nearest union select place from matched) led
         cross join lateral (
-            select {BRIEF}, r.session_handle
+            select *
             from recollect.records r
             where r.tenant = %(tenant)s and r.space = %(number)s and r.place = led.place
             offset 0
@@ -149,10 +150,10 @@ _LOOK = f"""
     candidates as materialized (
         select * from leaders
         union all
-        select distinct on (r.place) r.place, {BRIEF}, null
+        select distinct on (r.place) r.*
         from leaders led
         cross join lateral (
-            select r.place, {BRIEF}
+            select *
             from recollect.records r
             where r.tenant = %(tenant)s and r.space = %(number)s and r.session_handle = led.session_handle
                 and r.position between led.position - %(reach)s and led.position + %(reach)s and {{around}}
@@ -160,7 +161,7 @@ _LOOK = f"""
         ) r
         where r.place not in (select place from leaders)
     )
-    select r.place, {BRIEF}, {{vector}}, words.at, words.counts, null::float8 as edge
+    select {CANDIDATE}, {{vector}}, words.at, words.counts, null::float8 as edge
     from candidates r
     left join (
         select p.place, array_agg(p.at) as at, array_agg(p.count) as counts
@@ -169,16 +170,11 @@ _LOOK = f"""
         group by p.place
     ) words on words.place = r.place
     union all
-    select null, {", ".join(["null"] * (BRIEF.count(",") - 1))},
-        (select count(*) from nearest), (select count(*) from matched), null, array_agg(at), array_agg(holders),
+    select {", ".join(["null"] * (WIDTH - 3))},
+        (select count(*) from nearest), (select count(*) from matched), null, null, array_agg(at), array_agg(holders),
         (select max(far) from close having count(*) = %(most)s)
     from held
 """  # noqa: S608 - constant clauses
-
-# The driver remembers how it has read a statement if it is not too long: indentation is half of this one.
-_PASSAGE, _NEAR, _BY_INDEX, _NOBODY_NEAR, _LOOK = (
-    " ".join(part.split()) for part in (_PASSAGE, _NEAR, _BY_INDEX, _NOBODY_NEAR, _LOOK)
-)
 
 # More than are wanted: an item may have several passages, and close ones are told apart only in full precision.
 _SPARE = 16
@@ -206,25 +202,34 @@ class Candidates:
     cosines: Column
     parts: NDArray[np.float64]
     weights: Column
+    rows: list[tuple[Any, ...]]
+    """As they were read."""
     crowded: bool = False
     """Whether some are here who may turn out not to be among the first, or who stand around those."""
 
 
-async def standing(work: Work, space: Space) -> Standing:
-    row = await work.row(_STANDING, {**named(space), "large": index.LARGE})
-    assert row is not None
-    known, number, items, words, whole, speakers = row
+def first_of(space: Space) -> Statement:
+    """What a transaction in which a space is searched begins with; `standing` reads the answer."""
+    return Statement(_STANDING, {**named(space), "large": index.LARGE})
+
+
+def standing(work: Work) -> Standing:
+    [(known, number, items, words, whole, speakers)] = work.first
     corpus = Corpus(items, words / items) if items else Corpus(0, 0.0)
     indexed = bool(whole) if items and items >= index.LARGE else None
     return Standing(models.known(known), number, corpus, frozenset(map(given, speakers)), indexed)
 
 
-async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
-    """Everybody who is among the first `limit` by meaning or by words, and the turns around them."""
+async def look(work: Work, at: Standing, ask: Ask, *, once: bool = False) -> Candidates | None:
+    """Everybody who is among the first `limit` by meaning or by words, and the turns around them.
+
+    With `once` the transaction is over afterwards, which saves a journey: it is not known then, and None is the answer,
+    when it would have taken another look.
+    """
     handles = [handle(term) if sayable(term) else "" for term in ask.terms]  # no term is empty
     if at.number is None or not at.corpus.items or (ask.vector is None and not any(handles)):
         weights = [rarity(at.corpus, 0) if at.corpus.items else 0.0 for _ in handles]
-        return Candidates([], np.empty(0), np.empty((len(handles), 0)), np.array(weights))
+        return Candidates([], np.empty(0), np.empty((len(handles), 0)), np.array(weights), [])
     filter, limit = Filter(ask.where), max(ask.limit, 1)  # of none, too, it is told what the terms are worth
     by_meaning = ask.vector is not None and await _can_be_near(work, at, ask.vector)
     by_index = by_meaning and at.indexed is True and filter.is_wide
@@ -234,17 +239,17 @@ async def look(work: Work, at: Standing, ask: Ask) -> Candidates:
     if by_index:
         await work.by_index(2 * most)
     while True:
-        *rows, last = await work.rows(sql, values | {"most": most})
-        near, matched, _, asked, holders, edge = last[9:]
-        cosines = _cosines([row[11] for row in rows], ask.vector if by_meaning else None)
-        if by_index and near >= limit:
+        *rows, last = await (work.last if once else work.rows)(sql, values | {"most": most})
+        near, matched, _, _, asked, holders, edge = last[WIDTH - 3 :]
+        cosines = _cosines([row[WIDTH] for row in rows], ask.vector if by_meaning else None)
+        if near >= limit if by_index else edge is None or _complete(cosines, limit, -edge, at.models.dim):
             break
+        if once:
+            return None
         if by_index:  # it gave up before it had enough
             by_index, sql = False, _statement(filter, by_meaning=True)
-            continue
-        if edge is None or _complete(cosines, limit, -edge, at.models.dim):
-            break
-        most *= 4
+        else:
+            most *= 4
     held = dict(zip(asked or (), holders or (), strict=True))
     weights = [rarity(at.corpus, held.get(number, 0)) for number in range(1, len(handles) + 1)]
     found = _laid_out(rows, cosines, weights, at.corpus)
@@ -310,28 +315,37 @@ def _complete(cosines: Column, limit: int, edge: float, dim: int) -> bool:
 
 
 def _laid_out(rows: list[tuple[Any, ...]], cosines: Column, weights: Sequence[float], corpus: Corpus) -> Candidates:
-    briefs = [brief_of(row[1:11]) for row in rows]
+    briefs = [candidate_of(row) for row in rows]
     order = sorted(range(len(rows)), key=lambda at: place_key(briefs[at]))
     counts = np.zeros((len(weights), len(rows)))
     for column, at in enumerate(order):
-        for term, count in zip(rows[at][12] or (), rows[at][13] or (), strict=True):
+        for term, count in zip(rows[at][WIDTH + 1] or (), rows[at][WIDTH + 2] or (), strict=True):
             counts[term - 1, column] = count
     ordered = [briefs[at] for at in order]
     lengths = np.array([brief.length for brief in ordered], np.float64)
     for row, weight in zip(counts, weights, strict=True):
         row[:] = contribution(corpus, row, lengths, weight)
-    return Candidates(ordered, cosines[order], counts, np.array(weights, np.float64))
+    weighed = np.array(weights, np.float64)
+    return Candidates(ordered, cosines[order], counts, weighed, [rows[at] for at in order])
 
 
-async def nearest(work: Work, where: Where, query: Vector, limit: int) -> list[Found]:
-    found = await look(work, await standing(work, where.space), Ask(where, query, (), limit, -1))
+async def nearest(server: Server, where: Where, query: Vector, limit: int) -> list[Found]:
+    _, found = await _searched(server, Ask(where, query, (), limit, -1))
     scored = zip(found.briefs, found.cosines.tolist(), strict=True)
     return in_order([Found(brief, cosine) for brief, cosine in scored if cosine == cosine], limit)
 
 
-async def matching(work: Work, where: Where, terms: Sequence[str], limit: int) -> Matches:
-    at = await standing(work, where.space)
-    found = await look(work, at, Ask(where, None, tuple(terms), limit, -1))
+async def matching(server: Server, where: Where, terms: Sequence[str], limit: int) -> Matches:
+    at, found = await _searched(server, Ask(where, None, tuple(terms), limit, -1))
     parts = [tuple(one) for one in found.parts.T.tolist()]
     scored = [Found(brief, sum(said), said) for brief, said in zip(found.briefs, parts, strict=True)]
     return Matches(tuple(in_order(scored, limit)), tuple(found.weights.tolist()), at.corpus.items)
+
+
+async def _searched(server: Server, ask: Ask) -> tuple[Standing, Candidates]:
+    space = ask.where.space
+    async with server.reading(space.tenant, first_of(space)) as work:
+        at = standing(work)
+        found = await look(work, at, ask)
+    assert found is not None
+    return at, found

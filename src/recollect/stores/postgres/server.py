@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, sql
 from psycopg.pq import TransactionStatus
 
-from recollect.clock import Clock, from_micros
+from recollect.clock import Clock, from_micros, to_micros
 from recollect.errors import StoreUnavailable, Unsupported
 from recollect.stores.calls import calls_off
 from recollect.stores.postgres.connections import Connections
 from recollect.stores.postgres.faults import translated
+from recollect.stores.postgres.journey import Rows, Statement, Values, journey, remembers
 from recollect.stores.postgres.migrations import migrate
 from recollect.stores.postgres.text import kept
 
@@ -31,10 +32,35 @@ _ABOUT = """
         current_setting('full_page_writes'), coalesce(current_setting('recollect.throwaway', true), ''),
         (select extversion from pg_extension where extname = 'vector')
 """
-_NOW = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
+_NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+_AS = "select set_config('recollect.tenant', %(tenant)s, true), set_config('recollect.everyone', %(everyone)s, true)"
+_BEGIN_READING = "begin isolation level repeatable read read only"
+_SEE = f"{_AS}, {_NOW}"
+# Locks are taken in the order they are given in. What is selected beside their count comes after them: who came later
+# has the later time. Whoever is frozen in the middle would hold up all who wait for the same locks, for as long as that
+# lasts: the server ends it.
+_HOLD = f"""
+    {_AS}, set_config('idle_in_transaction_session_timeout', %(frozen)s, true),
+        set_config('synchronous_commit', coalesce(%(commits)s, current_setting('synchronous_commit')), true),
+        count(case when shared then pg_advisory_xact_lock_shared(lock) else pg_advisory_xact_lock(lock) end), {_NOW}
+    from unnest(%(locks)s::bigint[], %(shared)s::boolean[]) as held (lock, shared)
+"""
 
-Values = dict[str, Any]
 T = TypeVar("T")
+
+
+class Lock(NamedTuple):
+    """By its number, for oneself or with all others who share it."""
+
+    number: int
+    shared: bool = False
+
+
+NOW = f"(select coalesce(%(now)s::bigint, {_NOW}))"
+"""The moment by which something has expired, in microseconds: one that is given, or the server's own."""
+
+_REPLANNED = Statement("set local plan_cache_mode = force_custom_plan", {})
+_COMMIT = Statement("commit", {})
 
 
 @dataclass(slots=True)
@@ -43,29 +69,35 @@ class Work:
 
     connection: AsyncConnection[Any]
     now: datetime
-    tenant: str | None = field(default=None)
+    tenant: str | None
+    first: Rows
+    """The rows of the statement that it was begun with."""
+    over: bool = False
 
-    async def rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
-        # The text of a statement is put together from constants; what comes from outside is in the values.
-        found = await self.connection.execute(statement, values, binary=True)
-        return await found.fetchall()
+    async def rows(self, statement: str, values: Values) -> Rows:
+        [found] = await journey(self.connection, [Statement(statement, values)])
+        return found
 
     async def row(self, statement: str, values: Values) -> tuple[Any, ...] | None:
         found = await self.rows(statement, values)
         return found[0] if found else None
 
     async def run(self, statement: str, values: Values) -> None:
-        await self.connection.execute(statement, values)
+        await self.rows(statement, values)
 
-    async def run_each(self, statement: str, values: list[Values]) -> None:
-        if values:
-            async with self.connection.cursor() as cursor:
-                await cursor.executemany(statement, values)
+    async def last(self, statement: str, values: Values) -> Rows:
+        """The rows of a statement after which nothing is asked any more: the end goes with it."""
+        return (await self.end([Statement(statement, values)]))[0]
 
-    async def replanned(self) -> None:
-        """Have the statements from here on planned anew, as those have to be that change rows: see the policies."""
-        if self.connection.prepare_threshold is not None:
-            await self.connection.execute("set local plan_cache_mode = force_custom_plan", prepare=False)
+    async def end(self, statements: Sequence[Statement]) -> list[Rows]:
+        """The rows of the last statements; the transaction is over then."""
+        found = await journey(self.connection, [*statements, _COMMIT])
+        self.over = True
+        return found
+
+    def replanned(self) -> list[Statement]:
+        """Has the statements after it planned anew, as those have to be that change rows: see the policies."""
+        return [_REPLANNED] if remembers(self.connection) else []
 
     async def by_index(self, breadth: int) -> None:
         """Let an index go on until it has found enough that is not filtered out, in the order of their distances."""
@@ -80,10 +112,7 @@ class Work:
     async def about(self, tenant: str) -> None:
         """Go on with another tenant: rows of all others are out of sight."""
         if tenant != self.tenant:
-            await self.connection.execute(
-                "select set_config('recollect.tenant', %s, true), set_config('recollect.everyone', '', true)",
-                (kept(tenant),),
-            )
+            await self.rows(*seen_as(tenant))
             self.tenant = tenant
 
 
@@ -119,51 +148,68 @@ class Server:
                 return await act(connection)
 
     @asynccontextmanager
-    async def reading(self, tenant: str | None) -> AsyncIterator[Work]:
+    async def reading(self, tenant: str | None, first: Statement | None = None) -> AsyncIterator[Work]:
         """One moment of the store, as one tenant or, with None, as all of them."""
-        async with self._working("begin isolation level repeatable read read only", tenant, ()) as work:
+        begin = (Statement(_BEGIN_READING, {}), Statement(_SEE, _seen_as(tenant)))
+        async with self._working(begin, tenant, first) as work:
             yield work
+
+    @property
+    def moment(self) -> int | None:
+        """What `NOW` is given: the time of a clock of one's own, if there is one."""
+        return to_micros(self._clock()) if self._clock else None
+
+    async def read(self, tenant: str, statement: str, values: Values) -> Rows:
+        """The rows of one statement, by one journey to the server and back."""
+        begin = (Statement(_BEGIN_READING, {}), Statement(_SEE, _seen_as(tenant)))
+        with translated(self._connections.place):
+            connection, answers = await self._begun((*begin, Statement(statement, values), _COMMIT))
+            await self._connections.give_back(connection)
+        return answers[2]
 
     @asynccontextmanager
     async def writing(
-        self, tenant: str | None, locks: Iterable[str] = (), *, lasting: bool = True, hurried: bool = True
+        self,
+        tenant: str | None,
+        locks: Sequence[Lock] = (),
+        first: Statement | None = None,
+        *,
+        lasting: bool = True,
+        hurried: bool = True,
     ) -> AsyncIterator[Work]:
         """A transaction that holds some locks. The clock is read under them: who came later has the later time.
 
         One that is not hurried may take as long as it takes.
         """
-        # Whoever is frozen in the middle would hold up all who wait for the same locks, for as long as that lasts.
-        begin = f"begin; set local idle_in_transaction_session_timeout = {_FROZEN_MS}"
-        if not lasting:
-            begin += "; set local synchronous_commit = off"
-        elif self._weak_commits:
-            begin += "; set local synchronous_commit = on"
-        async with self._working(begin, tenant, locks) as work:
+        commits = None if lasting and not self._weak_commits else "on" if lasting else "off"
+        held = {"locks": [lock.number for lock in locks], "shared": [lock.shared for lock in locks]}
+        more = {"frozen": str(_FROZEN_MS), "commits": commits, **held}
+        begin = (Statement("begin", {}), Statement(_HOLD, _seen_as(tenant) | more))
+        async with self._working(begin, tenant, first) as work:
             if not hurried:
                 self._connections.leave_alone(work.connection)
             yield work
 
     @asynccontextmanager
-    async def _working(self, begin: str, tenant: str | None, locks: Iterable[str]) -> AsyncIterator[Work]:
-        setting = (
-            sql.SQL("set local recollect.everyone = 'on'")
-            if tenant is None
-            else sql.SQL("set local recollect.tenant = {}").format(kept(tenant))
-        )
-        start = sql.SQL("; ").join([sql.SQL(begin), setting, *map(sql.SQL, locks), sql.SQL(_NOW)])
+    async def _working(
+        self, begin: Sequence[Statement], tenant: str | None, first: Statement | None
+    ) -> AsyncIterator[Work]:
         with translated(self._connections.place):
-            connection, server_now = await self._begun(start)
+            connection, answers = await self._begun(begin if first is None else (*begin, first))
+            now = self._clock() if self._clock else from_micros(answers[1][0][-1])
+            work = Work(connection, now, tenant, answers[-1])
             try:
-                yield Work(connection, self._clock() if self._clock else from_micros(server_now), tenant)
-                await connection.execute("commit", prepare=False)
+                yield work
+                if not work.over:
+                    await work.end([])
             except BaseException:
                 await _undone(connection)
                 raise
             finally:
                 await self._connections.give_back(connection)
 
-    async def _begun(self, start: sql.Composed) -> tuple[AsyncConnection[Any], int]:
-        """A connection on which the transaction has begun.
+    async def _begun(self, start: Sequence[Statement]) -> tuple[AsyncConnection[Any], list[Rows]]:
+        """A connection on which the transaction has begun, and the answers to the statements that it began with.
 
         One that died while it lay idle is found out here, before anything was done, so another can be tried.
         """
@@ -176,18 +222,24 @@ class Server:
             await self._connections.forget()
             return await self._tried(start)
 
-    async def _tried(self, start: sql.Composed) -> tuple[AsyncConnection[Any], int]:
+    async def _tried(self, start: Sequence[Statement]) -> tuple[AsyncConnection[Any], list[Rows]]:
         connection = await self._connections.take()
         try:
-            cursor = await connection.execute(start, prepare=False)
-            while cursor.nextset():
-                pass
-            [now] = await cursor.fetchone() or (0,)
+            answers = await journey(connection, start)
         except BaseException:
             await _undone(connection)
             await self._connections.give_back(connection)
             raise
-        return connection, int(now)
+        return connection, answers
+
+
+def seen_as(tenant: str) -> Statement:
+    """Has the statements after it see one tenant, and nobody else."""
+    return Statement(_AS, _seen_as(tenant))
+
+
+def _seen_as(tenant: str | None) -> Values:
+    return {"tenant": "", "everyone": "on"} if tenant is None else {"tenant": kept(tenant), "everyone": ""}
 
 
 async def _undone(connection: AsyncConnection[Any]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.locks import GROWTH
 from recollect.stores.postgres.rows import space_handle
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.text import kept
 from recollect.values import Space
 

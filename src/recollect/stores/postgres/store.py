@@ -22,7 +22,8 @@ from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write
 from recollect.stores.postgres import health, index, items, journal, ledger, logs, models, moving, search, tasks
 from recollect.stores.postgres.address import parted
 from recollect.stores.postgres.batch import apply
-from recollect.stores.postgres.gather import gather
+from recollect.stores.postgres.gather import Gathering
+from recollect.stores.postgres.holdings import asked_for
 from recollect.stores.postgres.locks import locks, task_lock
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.scanning import Sought, scan
@@ -51,6 +52,7 @@ class PostgresStore:
         self._receipts = receipts
         self._salt: bytes | None = None
         self._waits: list[str] = []
+        self._gathering = Gathering(server, self._see_to_index)
         self._touches: list[Touch] = []
         self._timer: asyncio.TimerHandle | None = None
         self._counting: asyncio.Task[None] | None = None
@@ -73,8 +75,10 @@ class PostgresStore:
         checked = await asyncio.to_thread(_admitted, writes) if large else _admitted(writes)
         # Accesses alone may be given up in a crash of the server; whatever else is acknowledged is not.
         lasting = not all(isinstance(write, Touch) for write in checked)
-        async with self._server.writing(checked[0].space.tenant, locks(checked), lasting=lasting) as work:
-            await apply(work, checked)
+        questions = asked_for(checked)
+        first = questions[0]
+        async with self._server.writing(first.tenant, locks(checked), first.statement, lasting=lasting) as work:
+            await apply(work, checked, questions)
 
     async def close(self) -> None:
         with suppress(StoreClosed):  # closed before
@@ -167,9 +171,10 @@ class PostgresStore:
     # Records
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        if not ids:
+            return []
         await self._touched()
-        async with self._server.reading(space.tenant) as work:
-            return await items.get(work, space, ids)
+        return await items.get(self._server, space, ids)
 
     async def whole(self, space: Space, *ids: str) -> list[Put]:
         await self._touched()
@@ -213,20 +218,14 @@ class PostgresStore:
 
     async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
         query, most = normalised(vector)[0], count_of(limit)
-        async with self._server.reading(where.space.tenant) as work:
-            return await search.nearest(work, where, query, most)
+        return await search.nearest(self._server, where, query, most)
 
     async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
-        most = count_of(limit)
-        async with self._server.reading(where.space.tenant) as work:
-            return await search.matching(work, where, terms, most)
+        return await search.matching(self._server, where, terms, count_of(limit))
 
     async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
         checked = replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0])
-        async with self._server.reading(ask.where.space.tenant) as work:
-            at = await search.standing(work, ask.where.space)
-            self._see_to_index(ask.where.space, at)
-            return await gather(work, at, checked, judge, self._touches)
+        return await self._gathering(checked, judge, self._touches)
 
     def _see_to_index(self, space: Space, at: search.Standing) -> None:
         """Have an index built for a space that has become too large to be without; nobody waits for it."""
@@ -290,27 +289,19 @@ class PostgresStore:
     # Log
 
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
-        async with self._server.reading(space.tenant) as work:
-            return await logs.get(work, space, ids)
+        return await logs.get(self._server, space, ids) if ids else []
 
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
-        most = count_of(limit)
-        async with self._server.reading(space.tenant) as work:
-            return await logs.recent(work, space, most, kinds)
+        return await logs.recent(self._server, space, count_of(limit), kinds)
 
     async def tails(self, space: Space, reach: Reach) -> list[Tail]:
-        checked = reach.checked()
-        async with self._server.reading(space.tenant) as work:
-            return await logs.tails(work, space, checked)
+        return await logs.tails(self._server, space, reach.checked())
 
     async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
-        most = count_of(limit)
-        async with self._server.reading(space.tenant) as work:
-            return await logs.read(work, space, after, most, hidden=hidden)
+        return await logs.read(self._server, space, after, count_of(limit), hidden=hidden)
 
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
-        async with self._server.reading(owner.tenant) as work:
-            return await logs.logs(work, owner, hidden=hidden)
+        return await logs.logs(self._server, owner, hidden=hidden)
 
     async def counted(self, tenant: str) -> dict[Space, int]:
         async with self._server.reading(tenant) as work:

@@ -13,10 +13,11 @@ from recollect.stores import leases
 from recollect.stores.base import Lease, Task
 from recollect.stores.leases import Claim
 from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskWrite
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.moving import restored
 from recollect.stores.postgres.plan import Plan
 from recollect.stores.postgres.rows import TASK, micros, moment
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.spaces import numbered
 from recollect.stores.postgres.text import given, handle, kept, maybe_given, maybe_kept
 from recollect.values import Space

@@ -12,10 +12,11 @@ import numpy as np
 from recollect.stores.erasing import Doomed
 from recollect.stores.ops import Delete, Drop, DropTask, Put, Write
 from recollect.stores.postgres import ledger, wiped
-from recollect.stores.postgres.batch import apply
+from recollect.stores.postgres.batch import apply_within
 from recollect.stores.postgres.evidence import Evidence
+from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.rows import loaded, space_handle, space_of
-from recollect.stores.postgres.server import Values, Work
+from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.text import given, handle, kept
 from recollect.stores.traces import Traces, pieces_of
 from recollect.stores.where import paths_of
@@ -110,7 +111,7 @@ async def holdings(work: Work) -> list[Space]:
 
 async def wipe(work: Work, id: str, doomed: Doomed) -> None:
     before, gone = await ledger.one(work, id), _Gone()
-    await work.replanned()
+    await _replan(work)
     for space in doomed.spaces:
         if (found := await _found(work, space)) is not None:
             gone.spaces.add((found.part, found.number))
@@ -122,8 +123,8 @@ async def wipe(work: Work, id: str, doomed: Doomed) -> None:
             gone.parts.add(found.part)
             await _note(work, found, write, gone)
     if doomed.writes:
-        await apply(work, doomed.writes)
-        await work.replanned()
+        await apply_within(work, doomed.writes)
+        await _replan(work)
     for found in shared.values():
         if found is not None:
             await _tidy_paths(work, found)
@@ -133,6 +134,11 @@ async def wipe(work: Work, id: str, doomed: Doomed) -> None:
     rewritten = sum(isinstance(write, Put) for write in doomed.writes)
     await ledger.add(work, before, gone.counts, rewritten, held.plus(fresh).packed)
     await wiped.note(work.connection, sorted(gone.parts))
+
+
+async def _replan(work: Work) -> None:
+    for statement in work.replanned():
+        await work.run(*statement)
 
 
 async def _found(work: Work, space: Space) -> _Found | None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from recollect.stores.ops import Entry
 from recollect.stores.redis import keys
 from recollect.stores.redis.server import Server
-from recollect.stores.redis.values import entry_of, moment
+from recollect.stores.redis.values import entry_from, entry_of, moment, parts_of
 from recollect.stores.tails import Reach, Tail
 from recollect.values import Space
 
@@ -74,4 +74,6 @@ def _named(owner: Space, name: bytes) -> Space:
 
 
 def _tail(space: Space, values: Sequence[bytes]) -> Tail:
-    return Tail.of(space, [entry_of(value) for value in values])
+    kept = [parts_of(value) for value in values]
+    kinds, texts = [parts[1] for parts in kept], [parts[2] for parts in kept]
+    return Tail(space, texts, kinds, lambda at: entry_from(values[at], kept[at]))

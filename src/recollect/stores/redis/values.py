@@ -14,6 +14,8 @@ from recollect.stores.base import Checkpoint, Step, Task
 from recollect.stores.ops import Entry, Journal, Save
 from recollect.values import NOTHING
 
+Parts = list[Any]
+
 _MICROSECOND = timedelta(microseconds=1)
 # Before 1970 is a moment as well; added to each, all are positive and sort as texts.
 _OFFSET = 1 << 62
@@ -49,7 +51,17 @@ def entry_value(entry: Entry) -> bytes:
 
 
 def entry_of(value: bytes) -> Entry:
-    id, kind, content, metadata, importance, at, expires_at = json.loads(value[_DIGITS:])
+    return entry_from(value, parts_of(value))
+
+
+def parts_of(value: bytes) -> Parts:
+    """What is kept of an entry, before anything is made of it: its kind is the second, its content the third."""
+    parts: Parts = json.loads(value[_DIGITS:])
+    return parts
+
+
+def entry_from(value: bytes, parts: Parts) -> Entry:
+    id, kind, content, metadata, importance, at, expires_at = parts
     return Entry(
         id=id,
         kind=kind,

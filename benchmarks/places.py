@@ -1,0 +1,135 @@
+"""The places where memory can live: each with its server, the bare engine beside it, and a copy to play tapes to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from bare import BareChroma, BarePostgres, BareRedis, BareSqlite
+from psycopg import sql
+from tapes import PostgresPlayer, RedisPlayer, Twin
+
+from tests.servers.chroma import ChromaServer
+from tests.servers.postgres import Server as PostgresServer
+from tests.servers.redis import RedisServer
+
+Bare = BareSqlite | BarePostgres | BareRedis | BareChroma
+NAMES = ("in_memory", "sqlite", "postgres", "redis", "chroma")
+ITEMS = ("remember", "recall")
+LOGS = ("record_turn", "checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place where memory lives, and the calls that it answers."""
+
+    name: str
+    store: str | dict[str, str]
+    calls: tuple[str, ...]
+    bare: Bare | None = None
+    copied: Callable[[], Awaitable[Twin]] | None = None
+    """Makes the copy; None where there is no server to tell apart from us."""
+    blocks: bool = False
+    """Whether the driver blocks the one thread it is used in: then its time is taken there, and nothing is copied."""
+    logs: str | None = None
+    """Where logs alone are kept, so that a user's hundred items are what they said."""
+
+
+@asynccontextmanager
+async def places(
+    directory: Path, names: Sequence[str], at_once: int
+) -> AsyncIterator[list[Callable[[], Awaitable[Place]]]]:
+    """Each is started when its turn comes, and ended with the run."""
+    async with AsyncExitStack() as stack:
+        start = _Starts(stack, directory, at_once)
+        yield [getattr(start, name) for name in names]
+
+
+class _Starts:
+    def __init__(self, stack: AsyncExitStack, directory: Path, at_once: int) -> None:
+        self._stack = stack
+        self._directory = directory
+        self._at_once = at_once
+
+    async def in_memory(self) -> Place:
+        return Place("in memory", "memory://", (*ITEMS, *LOGS))
+
+    async def sqlite(self) -> Place:
+        bare = BareSqlite(self._directory / "bare.db")
+        self._stack.push_async_callback(bare.close)
+        return Place("SQLite", str(self._directory / "ours.db"), (*ITEMS, *LOGS), bare)
+
+    async def postgres(self) -> Place:
+        server = self._postgres()
+        bare = await BarePostgres.open(server.create("bare"), self._at_once)
+        self._stack.push_async_callback(bare.close)
+
+        async def copied() -> Twin:
+            return self._kept(Twin(postgres=await self._copy(server)))
+
+        return Place("PostgreSQL", server.create("ours"), (*ITEMS, *LOGS), bare, copied)
+
+    async def redis(self) -> Place:
+        """As it is meant to be used: what was said is indexed in PostgreSQL, and everything else is on Redis."""
+        server = self._stack.enter_context(_running(RedisServer(self._directory / "redis").start(), "stop"))
+        beside = self._postgres()
+        bare = BareRedis(server.url)
+        self._stack.push_async_callback(bare.close)
+
+        async def copied() -> Twin:
+            other = self._stack.enter_context(_running(RedisServer(self._directory / "twin").start(), "stop"))
+            await asyncio.to_thread(_replicate, server, other)
+            return self._kept(Twin(redis=await RedisPlayer.open(other.url), postgres=await self._copy(beside)))
+
+        tiers = dict.fromkeys(("conversation", "episodic", "checkpoints"), server.url)
+        calls = ("recall_episodes", "recall_sessions", *LOGS)
+        return Place("Redis", {"default": beside.create("ours"), **tiers}, calls, bare, copied, logs=server.url)
+
+    async def chroma(self) -> Place:
+        server = self._stack.enter_context(_running(ChromaServer(self._directory / "chroma").start(), "stop"))
+        bare = await BareChroma.open(server.port)
+        store = {"default": str(self._directory / "beside.db"), "semantic": server.create("ours")}
+        return Place("Chroma", store, ("remember", "recall_facts"), bare, blocks=True)
+
+    def _postgres(self) -> PostgresServer:
+        server: PostgresServer = self._stack.enter_context(_running(PostgresServer(settings=()), "close"))
+        return server
+
+    async def _copy(self, server: PostgresServer) -> PostgresPlayer:
+        await asyncio.to_thread(_cloned, server)
+        return await PostgresPlayer.open(server.url("twin"), self._at_once + 4)
+
+    def _kept(self, twin: Twin) -> Twin:
+        self._stack.push_async_callback(twin.close)
+        return twin
+
+
+@contextmanager
+def _running(server: Any, end: str) -> Any:
+    try:
+        yield server
+    finally:
+        getattr(server, end)()
+
+
+def _cloned(server: PostgresServer) -> None:
+    """Both are left as the server's own housekeeping would leave them an hour later."""
+    with psycopg.connect(server.url("postgres", "postgres"), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database twin template ours owner recollect"))
+        databases = [name for (name,) in admin.execute("select datname from pg_database where not datistemplate")]
+    for name in databases:
+        with psycopg.connect(server.url(name, "postgres"), autocommit=True) as admin:
+            admin.execute("vacuum analyze")
+
+
+def _replicate(server: RedisServer, other: RedisServer) -> None:
+    with other.client() as client, server.client() as source:
+        client.replicaof("127.0.0.1", server.port)
+        while client.info("replication")["master_link_status"] != "up" or client.dbsize() < source.dbsize():
+            pass
+        client.replicaof("NO", "ONE")

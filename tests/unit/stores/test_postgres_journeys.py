@@ -1,0 +1,113 @@
+"""Journeys to a PostgreSQL server: how many a call takes, and what is left on the line when a statement fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from recollect.stores.evidence import Ask
+from recollect.stores.ops import Append, Entry
+from recollect.stores.postgres import PostgresStore, connections, server
+from recollect.stores.postgres.journey import Rows, Statement, journey
+from recollect.stores.tails import Reach
+from recollect.testing.samples import EVERYTHING, LOG, SPACE, START, put, save
+from tests.servers.postgres import Server
+
+ONE, BROKEN = Statement("select %(n)s::int", {"n": 1}), Statement("select 1 / %(n)s::int", {"n": 0})
+
+
+@pytest.fixture(scope="session")
+def journeys_url(postgres: Server) -> str:
+    return postgres.create("journeys")
+
+
+@pytest.fixture
+async def connection(journeys_url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async with await psycopg.AsyncConnection.connect(journeys_url, autocommit=True, prepare_threshold=None) as made:
+        await connections._made_ready(made)
+        yield made
+
+
+@pytest.fixture
+async def taken(journeys_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[PostgresStore, list[int]]]:
+    """A store that has been used before, and how many statements each of its journeys carries from then on."""
+    store = await PostgresStore.open(journeys_url)
+    for number in range(2):
+        entry = Entry(id=f"e{number}", kind="user", content="x", at=START)
+        await store.write(put("a", [1, 0, 0, 0], "apple"), Append(space=LOG, entry=entry), save("[1]"))
+    carried: list[int] = []
+
+    async def counted(connection: psycopg.AsyncConnection[Any], statements: Sequence[Statement]) -> list[Rows]:
+        carried.append(len(statements))
+        return await journey(connection, statements)
+
+    monkeypatch.setattr(server, "journey", counted)
+    yield store, carried
+    await store.close()
+
+
+async def test_a_reading_is_one_journey_and_a_question_two(taken: tuple[PostgresStore, list[int]]):
+    # Mutant: `read` by way of `reading`, or `look` that leaves the end for later.
+    store, carried = taken
+    assert len(await store.get(SPACE, "a")) == 1
+    await store.entries(LOG, "e0")
+    assert [await store.get(SPACE), await store.entries(LOG)] == [[], []]  # no journey for nothing
+    await store.tails(LOG, Reach(own=5, others=5, of_each=5))
+    assert carried == [4, 4, 4]
+    carried.clear()
+    found = await store.gather(Ask(EVERYTHING, None, ("apple",), 10, 1), lambda _, lookup: lookup.items(["a"])["a"])
+    assert (found.id, carried) == ("a", [3, 2])
+
+
+async def test_a_batch_is_two_journeys(taken: tuple[PostgresStore, list[int]]):
+    store, carried = taken
+    entry = Entry(id="e9", kind="user", content="x", at=START)
+    await store.write(put("b", [1, 0, 0, 0], "pear"), Append(space=LOG, entry=entry), save("[2]"))
+    assert len(carried) == 2
+
+
+async def test_after_a_statement_that_fails_none_is_done_and_the_line_is_free(
+    connection: psycopg.AsyncConnection[Any],
+):
+    # Mutant: the answers of those that were not tried are left on the line.
+    await journey(connection, [Statement("create temporary table done (n int)", {})])
+    insert = Statement("insert into done values (%(n)s)", {"n": 1})
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await journey(connection, [ONE, BROKEN, insert])
+    assert await journey(connection, [ONE, Statement("select count(*) from done", {})]) == [[(1,)], [(0,)]]
+
+
+async def test_a_statement_is_remembered_once_and_only_if_the_server_could_read_it(
+    connection: psycopg.AsyncConnection[Any],
+):
+    # Mutant: known although it failed; the next one is then told that there is no such statement.
+    nonsense = Statement("select nonsense", {})
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.UndefinedColumn):
+            await journey(connection, [nonsense, ONE])
+    for _ in range(3):
+        assert await journey(connection, [ONE, ONE]) == [[(1,)], [(1,)]]
+    said = Statement("select count(*) from pg_prepared_statements where statement = 'select $1::int'", {})
+    assert await journey(connection, [said]) == [[(1,)]]
+
+
+async def test_one_who_is_called_off_does_not_go_on_with_what_the_server_may_not_know(
+    connection: psycopg.AsyncConnection[Any], journeys_url: str
+):
+    # Mutant: the line is kept; statements that were new are then unknown there, or known already.
+    await journey(connection, [ONE])
+    asleep = asyncio.create_task(journey(connection, [ONE, Statement("select pg_sleep(60)", {})]))
+    async with await psycopg.AsyncConnection.connect(journeys_url, autocommit=True) as watching:
+        while not await (
+            await watching.execute("select from pg_stat_activity where wait_event = 'PgSleep'")
+        ).fetchall():
+            pass
+    asleep.cancel()
+    await asyncio.wait([asleep])
+    assert asleep.cancelled()
+    assert connection.closed
