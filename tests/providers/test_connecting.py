@@ -284,5 +284,5 @@ except Exception as error:
 
 def test_without_the_client_it_is_named():
     done = subprocess.run([sys.executable, "-c", MISSING], check=True, capture_output=True, text=True, timeout=60)
-    assert "BadSettings" in done.stdout
-    assert done.stdout.rstrip().endswith("pip install anthropic")
+    assert done.stdout.startswith("ExtraMissing 'anthropic:claude-haiku-4-5' needs the extra `anthropic`")
+    assert done.stdout.rstrip().endswith("pip install anthropic (in a checkout: pip install '.[anthropic]')")
