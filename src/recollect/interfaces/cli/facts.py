@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.errors import BadInput, BadQuery, NotFound
+from recollect.guard.policy import SENSITIVE
 from recollect.interfaces.cli.counting import told
+from recollect.interfaces.cli.left_out import heard_of_secrets, told_of_secrets
 from recollect.interfaces.cli.opening import NOT_FOUND, Caller, command
 from recollect.interfaces.cli.output import (
     aside,
@@ -69,17 +71,20 @@ def remember(
         _remember_many(caller, facts_in(standard_input(), options, as_json=jsonl))
         return
     text = standard_input() if content == "-" else content
-    item = caller.memory(lambda m: m.remember(text, importance=importance, key=key, source=source, pinned=pinned))
+    with heard_of_secrets() as gone:
+        item = caller.memory(lambda m: m.remember(text, importance=importance, key=key, source=source, pinned=pinned))
     if caller.as_json:
-        print_json(item_json(item))
+        print_json({**item_json(item), "redacted": gone})
         return
     say(f"remembered {item.id}" if item.tier == "semantic" else f"in quarantine {item.id}")
     if item.tier != "semantic":
         aside("it gives orders, or would change what is trusted more; see `recollect quarantine list`")
+    if gone:
+        aside(told_of_secrets(gone))
 
 
 def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:
-    with progress_bar(caller.as_json) as bar:
+    with progress_bar(caller.as_json) as bar, heard_of_secrets() as gone:
         task = bar.add_task("remembering", total=len(facts))
 
         async def keep(memory: AgentMemory) -> list[MemoryItem]:
@@ -91,9 +96,16 @@ def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:
 
         items = caller.memory(keep)
     if caller.as_json:
-        print_json([item_json(item) for item in items])
+        print_json([{**item_json(item), "redacted": _redacted(item, gone)} for item in items])
     else:
         say(f"remembered {told(len({item.id for item in items}), 'fact')} from {told(len(items), 'line')}")
+        if gone:
+            aside(told_of_secrets(gone))
+
+
+def _redacted(item: MemoryItem, gone: list[str]) -> list[str]:
+    """Of what was left out of many, the kinds that are noted of this one."""
+    return [kind for kind in gone if kind in item.metadata.get(SENSITIVE, ())]
 
 
 def recall(
