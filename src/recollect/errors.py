@@ -171,7 +171,7 @@ class ExtraMissing(BadSettings):
 
     @classmethod
     def of(cls, what: str, extra: str, packages: str) -> ExtraMissing:
-        # The packages by their own names: the `recollect` that an index knows is another project, and so are its extras.
+        # The packages by their own names: the `recollect` that an index knows is another project.
         return cls(
             f"{what} needs the extra `{extra}`, which is not installed: pip install {packages} "
             f"(in a checkout: pip install '.[{extra}]')"

@@ -1,4 +1,4 @@
-"""Secrets that were left out of what a command kept: heard of where they are taken out, and told to whoever typed them."""
+"""Secrets that were left out of what a command kept, and how whoever typed them is told."""
 
 from __future__ import annotations
 
