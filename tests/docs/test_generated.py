@@ -87,6 +87,19 @@ def test_the_reference_of_the_api_is_the_same_in_every_process_and_says_how_thin
         assert f"\n`{name}(" in page
 
 
+def test_the_reference_of_the_api_has_the_parts_of_a_memory_and_all_that_is_met_through_them():
+    # Mutant: a type that a call gives back, and that the page does not describe.
+    page = reference.api()
+    memory = page.partition("\n## AgentMemory\n")[2].partition("\n## ")[0]
+    for part in ("working", "conversation", "episodic", "semantic", "procedural", "checkpoints", "lifecycle"):
+        assert f"| `{part}: " in memory
+    assert "| `quarantine: Quarantine` |" in memory
+    known = set(re.findall(r"^## (\w+)$", page, re.MULTILINE))
+    met = set(re.findall(r"-> (?:\w+\[)?(\w+)", memory)) - {"Opening", "None", "bool", "str", "int"}
+    assert met - known == set()
+    assert {"StepContext", "Quarantine", "Quarantined", "Verification", "SourceForgotten", "ErasureReceipt"} <= known
+
+
 def test_a_default_of_every_option_is_within_the_range_that_is_told():
     from recollect.settings import _RANGES
 
