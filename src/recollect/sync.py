@@ -305,7 +305,7 @@ class AgentWithMemory(_Part):
     """A model with tools and memory, without await; tools that are plain functions each run in a thread."""
 
     def __init__(
-        self, memory: AgentMemory, tools: Iterable[Any] = (), model: Any = "anthropic:claude-sonnet-4-5", **options: Any
+        self, memory: AgentMemory, tools: Iterable[Any] = (), model: Any = "anthropic:claude-sonnet-5", **options: Any
     ) -> None:
         super().__init__(_AsyncAgentWithMemory(memory._real, tools, model, **options), memory._loop)
 

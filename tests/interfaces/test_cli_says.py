@@ -11,6 +11,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from recollect import AgentMemory, ResumableAgent
+from recollect.interfaces.cli import keep
 from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller, run
 
 
@@ -106,3 +108,16 @@ def test_a_task_whose_worker_died_is_free_to_be_taken(tmp_path: Path, call: Call
     assert "whose lease ran out" in shown["left"]
     assert ", held by " in shown["held"]
     assert "free to be taken" in call(tmp_path, "tasks", "show", "left").out
+
+
+async def test_an_export_has_no_tasks_and_says_so(tmp_path: Path):
+    async def note(state: object) -> str:
+        return "done"
+
+    async with AgentMemory.open(tmp_path / "recollect.db") as memory:
+        await ResumableAgent(memory).run("invoice-1", [note])
+        await memory.remember("Ada likes tea.")
+        assert dict((await memory.export(tmp_path / "all.jsonl")).lines) == {"semantic": 1}
+    assert "invoice-1" not in (tmp_path / "all.jsonl").read_text("utf-8")
+    assert "but no tasks" in " ".join(str(keep.export.__doc__).split())
+    assert "Tasks with their checkpoints are left out" in str(AgentMemory.export.__doc__)

@@ -268,8 +268,10 @@ class AgentMemory:
         overwrite: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> ExportReport:
-        """Write everything of this scope to a new file of JSON lines: every tier, and every session of this user.
+        """Write the memory of this scope to a new file of JSON lines: every tier, and every session of this user.
 
+        Tasks with their checkpoints are left out, for they belong to an agent, whoever its users are, and one that
+        went on here and there would do its work twice; `backup` and `migrate_store` take them along.
         The file is there whole or not at all, readable by its owner alone. `overwrite` replaces an older export and
         nothing else. Vectors are left out: they are made again by whichever model the importing store has. What others
         write meanwhile may be in it or not; `backup` is the copy of one moment.

@@ -55,7 +55,7 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older export.")] = False,
     caller: Caller,
 ) -> None:
-    """Write everything of one user to a file, losslessly."""
+    """Write the memory of one user to a file, losslessly: every tier, but no tasks (`backup` has those)."""
     if path == "-":
         _export_to_standard_output(caller)
         return
