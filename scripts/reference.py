@@ -236,8 +236,8 @@ def commands() -> Iterator[str]:
 
     runner = CliRunner()
     for path in paths(get_command(app)):
-        lines = runner.invoke(app, [*path, "--help"], prog_name="recollect", env=PLAIN).stdout.strip().splitlines()
-        text = "\n".join(line.rstrip() for line in lines)
+        helped = runner.invoke(app, [*path, "--help"], prog_name="recollect", env=PLAIN, catch_exceptions=False)
+        text = "\n".join(line.rstrip() for line in helped.stdout.strip().splitlines())
         yield f"## {' '.join(('recollect', *path))}\n\n```text\n{text}\n```"
 
 

@@ -9,6 +9,7 @@ from dataclasses import fields
 from itertools import product
 from xml.etree import ElementTree
 
+import click
 import pytest
 
 from recollect.settings import TIERS, Settings
@@ -98,6 +99,18 @@ def test_the_reference_of_the_api_has_the_parts_of_a_memory_and_all_that_is_met_
     met = set(re.findall(r"-> (?:\w+\[)?(\w+)", memory)) - {"Opening", "None", "bool", "str", "int"}
     assert met - known == set()
     assert {"StepContext", "Quarantine", "Quarantined", "Verification", "SourceForgotten", "ErasureReceipt"} <= known
+
+
+def test_every_command_has_its_place_in_the_help():
+    # Mutant: a command that is not in ORDER, with which `recollect --help` ends in a traceback.
+    from typer.main import get_command
+
+    from recollect.interfaces.cli.app import app
+    from recollect.interfaces.cli.grouping import ORDER
+
+    known = get_command(app)
+    assert isinstance(known, click.Group)
+    assert sorted(ORDER) == sorted(known.commands)
 
 
 def test_a_default_of_every_option_is_within_the_range_that_is_told():
