@@ -3,7 +3,7 @@
     python examples/tool_agent.py DIRECTORY                  offline: a few rules stand in for the model
     python examples/tool_agent.py DIRECTORY --power-cut 2    the process ends without a word in the second order
     python examples/tool_agent.py DIRECTORY                  again: what was ordered is not ordered twice
-    python examples/tool_agent.py DIRECTORY --model anthropic:claude-sonnet-4-5     the same with a model
+    python examples/tool_agent.py DIRECTORY --model anthropic:claude-sonnet-5     the same with a model
 
 How much is needed stands in no prompt and in no code of the agent: it is remembered, and recalled for the task.
 """
@@ -113,7 +113,7 @@ async def main(directory: Path, model: Any, power_cut: int) -> None:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("directory", type=Path)
-    arguments.add_argument("--model", help="as in anthropic:claude-sonnet-4-5; without it a few rules answer")
+    arguments.add_argument("--model", help="as in anthropic:claude-sonnet-5; without it a few rules answer")
     arguments.add_argument("--power-cut", type=int, default=0, metavar="N", help="end the process in the Nth order")
     given = arguments.parse_args()
     given.directory.mkdir(parents=True, exist_ok=True)

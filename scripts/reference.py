@@ -6,14 +6,17 @@ python scripts/reference.py --check   fail when they no longer say what the code
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Any, is_typeddict
 
 import click
@@ -33,7 +36,8 @@ NOTE = "<!-- written by scripts/reference.py: edit the docstrings, then run `mak
 MET = {
     "recollect.clock": ("Clock",),
     "recollect.tiers.facts": ("FactOptions",),
-    "recollect.values": ("Why", "LeftOut", "Turn"),
+    "recollect.values": ("TierName", "TierNames", "Why", "LeftOut", "Turn"),
+    "recollect.memory.opening": ("Opening",),
     "recollect.memory.turn_record": ("TurnRecord",),
     "recollect.memory.task_life": ("StepRecord", "TaskOutcome"),
     "recollect.tiers.messages": ("Message",),
@@ -41,7 +45,9 @@ MET = {
     "recollect.tiers.procedure": ("Procedure",),
     "recollect.tiers.outcomes": ("Outcomes", "SuccessRate"),
     "recollect.tiers.consolidate": ("Merge",),
-    "recollect.lifecycle": ("Lifecycle",),
+    "recollect.tiers.quarantine": ("Quarantine", "Quarantined"),
+    "recollect.memory.by_source": ("SourceForgotten",),
+    "recollect.lifecycle": ("Lifecycle", "ErasureReceipt", "Verification", "Scan"),
     "recollect.lifecycle.report": ("Action",),
     "recollect.memory.stats": ("Stats", "TierStats"),
     "recollect.doctor": ("DoctorReport", "Finding"),
@@ -59,6 +65,9 @@ MET = {
 
 # What users make themselves by calling its name; the rest is opened, returned, or found on what they hold.
 CONSTRUCTED = {"AgentWithMemory", "ResumableAgent", "WorkingMemory"}
+
+# What these have for attributes is for the rest of the library.
+CLOSED = {"Checkpoints"}
 
 EXIT_CODES = """
 Exit codes: 0 when it was done, 1 when there is nothing of what was asked for (no such item, key, task or file, or
@@ -107,7 +116,7 @@ def api() -> str:
         for name in names
     ]
     tree = (errors.__doc__ or "").partition("\n\n")[2].strip()
-    told = "What the calls above take and give back. `memory.lifecycle` and `memory.checkpoints` are among them."
+    told = "What the calls above take and give back, and the parts of a memory that nobody makes themselves."
     parts = [NOTE + "# The public API", *described, f"# Met on the way\n\n{told}", *met]
     return "\n\n".join([*parts, f"## Errors\n\n```text\n{tree}\n```"]) + "\n"
 
@@ -124,16 +133,17 @@ def described_name(name: str, value: object, place: str = "") -> str:
         return "\n".join([f"{head}\n", *made, told(value), *members(value)]).rstrip()
     if inspect.isfunction(value):
         return f"{head}\n\n`{name}{signature(value)}`\n\n{summary(value)}".rstrip()
-    if callable(value):  # a type that has no name of its own
+    if callable(value) or isinstance(value, UnionType):  # a type that has no name of its own
         return f"{head}\n\n`{name} = {re.sub(r'[a-z]+[.](?=[a-zA-Z])', '', str(value))}`"
     return f"{head}\n\n`{name}: {type(value).__name__}`"
 
 
 def members(value: type) -> Iterator[str]:
-    """A row for each field, then for each public method and property, its own and inherited."""
+    """A row for each field and attribute, then for each public method and property, its own and inherited."""
     rows = [row(f"{field.name}: {field.type}", "") for field in fields(value)] if is_dataclass(value) else []
     if is_typeddict(value):
         rows = [row(f"{name}: {kind.__forward_arg__}", "") for name, kind in value.__annotations__.items()]
+    rows += [row(f"{name}: {kind}", said) for name, kind, said in attributes(value)]
     for name in sorted(name for name in dir(value) if name[0] != "_" and not is_typeddict(value)):
         member = inspect.getattr_static(value, name)
         function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
@@ -141,9 +151,36 @@ def members(value: type) -> Iterator[str]:
             awaited = "await " if inspect.iscoroutinefunction(function) else ""
             rows.append(row(f"{awaited}{name}{signature(function)}", summary(function)))
         elif isinstance(function, property):
-            rows.append(row(name, summary(function)))
+            kind = getattr(function.fget, "__annotations__", {}).get("return")
+            rows.append(row(f"{name}: {kind}" if kind else name, summary(function)))
     if rows:
         yield from ("", "| member | |", "|---|---|", *rows)
+
+
+def attributes(value: type) -> Iterator[tuple[str, str, str]]:
+    """What an object has besides: what its own `__init__` puts there under a public name, and of which type."""
+    made = vars(value).get("__init__")
+    if not inspect.isfunction(made) or is_dataclass(value) or value.__name__ in CLOSED:
+        return
+    given = {name: str(one.annotation) for name, one in inspect.signature(made).parameters.items()}
+    known = sys.modules[value.__module__]
+    assigned: ast.expr | None
+    for statement in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(made)))):
+        match statement:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name("self"), attr=name)], value=assigned):
+                kind = ""
+            case ast.AnnAssign(target=ast.Attribute(value=ast.Name("self"), attr=name), annotation=told_so):
+                kind, assigned = ast.unparse(told_so), None
+            case _:
+                continue
+        match assigned:
+            case ast.Call(func=ast.Name(made_of)) if isinstance(getattr(known, made_of, None), type):
+                kind = made_of
+            case ast.Name(argument):
+                kind = given.get(argument, "")
+        if kind and not name.startswith("_"):
+            part = getattr(known, kind, None)
+            yield name, kind, summary(part) if isinstance(part, type) and part.__module__ != "builtins" else ""
 
 
 def row(code: str, sentence: str) -> str:
@@ -199,8 +236,8 @@ def commands() -> Iterator[str]:
 
     runner = CliRunner()
     for path in paths(get_command(app)):
-        lines = runner.invoke(app, [*path, "--help"], prog_name="recollect", env=PLAIN).stdout.strip().splitlines()
-        text = "\n".join(line.rstrip() for line in lines)
+        helped = runner.invoke(app, [*path, "--help"], prog_name="recollect", env=PLAIN, catch_exceptions=False)
+        text = "\n".join(line.rstrip() for line in helped.stdout.strip().splitlines())
         yield f"## {' '.join(('recollect', *path))}\n\n```text\n{text}\n```"
 
 

@@ -105,3 +105,13 @@ def test_an_example_says_what_it_shows_and_how_to_run_it_and_is_listed(example: 
     assert f"python examples/{example.name}" in docstring
     assert f"]({example.name})" in (EXAMPLES / "README.md").read_text("utf-8")
     assert len(example.read_text("utf-8").splitlines()) <= 120, "an example is read before it is run"
+
+
+def test_the_list_of_examples_names_what_each_needs_behind_its_name():
+    # Mutant: an example that ends with "the following arguments are required" when it is started as listed.
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    for example in EXAMPLES.glob("*.py"):
+        needed = re.findall(r'add_argument\("([a-z]+)"', example.read_text(encoding="utf-8"))
+        [row] = [line for line in listed.splitlines() if line.startswith(f"| [{example.name}]")]
+        head = row.split(" | ")[0]
+        assert [word.strip('"').lower() for word in re.findall(r"`([^`]+)`", head)] == needed

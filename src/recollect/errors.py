@@ -32,6 +32,7 @@ RecollectError
 │   └── ModelFailed           the language model raised, hung or answered nothing
 │       └── SpendLimitReached language models have cost as much as the settings allow
 └── BadSettings               an option that does not exist or a value it cannot take
+    └── ExtraMissing          what was named needs packages that are not installed
 """
 
 from __future__ import annotations
@@ -163,3 +164,15 @@ class SpendLimitReached(ModelFailed):
 
 class BadSettings(RecollectError, ValueError):
     """An option that does not exist or a value it cannot take."""
+
+
+class ExtraMissing(BadSettings):
+    """What was named needs packages that are not installed."""
+
+    @classmethod
+    def of(cls, what: str, extra: str, packages: str) -> ExtraMissing:
+        # The packages by their own names: the `recollect` that an index knows is another project.
+        return cls(
+            f"{what} needs the extra `{extra}`, which is not installed: pip install {packages} "
+            f"(in a checkout: pip install '.[{extra}]')"
+        )

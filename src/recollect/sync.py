@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from recollect.agent.agent import AgentWithMemory as _AsyncAgentWithMemory
 from recollect.agent.prompt import create_memory_aware_prompt as _async_prompt
@@ -16,6 +16,7 @@ from recollect.agent.run import Run
 from recollect.errors import BadInput, StoreClosed
 from recollect.lifecycle import Lifecycle as _AsyncLifecycle
 from recollect.memory import AgentMemory as _AsyncMemory
+from recollect.memory.opening import not_opened
 from recollect.runtime import Checkpoints as _AsyncCheckpoints
 from recollect.runtime import ResumableAgent as _AsyncAgent
 from recollect.tiers.conversation import ConversationMemory as _AsyncConversation
@@ -199,6 +200,11 @@ class WorkingMemory(_Part):
 class AgentMemory:
     """Memory for one scope, without await: `with AgentMemory.open("agent.db") as memory: …`."""
 
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if not given or not isinstance(given[0], _AsyncMemory):
+            raise not_opened("with AgentMemory.open(…) as memory")
+        return super().__new__(cls)
+
     def __init__(self, real: _AsyncMemory, loop: _Loop) -> None:
         self._real = real
         self._loop = loop
@@ -268,6 +274,22 @@ class AgentMemory:
         self.close()
 
 
+class StepContext(Protocol):
+    """What a plain step is told besides the state, for its annotation; see `recollect.StepContext`."""
+
+    task_id: str
+    step: str
+    attempt: int
+    idempotency_key: str
+
+    @property
+    def lost(self) -> bool: ...
+    @property
+    def memory(self) -> AgentMemory: ...
+    @property
+    def working(self) -> WorkingMemory: ...
+
+
 class ResumableAgent(_Part):
     """Runs tasks that survive crashes, without await; the steps are plain functions, each run in a thread."""
 
@@ -283,7 +305,7 @@ class AgentWithMemory(_Part):
     """A model with tools and memory, without await; tools that are plain functions each run in a thread."""
 
     def __init__(
-        self, memory: AgentMemory, tools: Iterable[Any] = (), model: Any = "anthropic:claude-sonnet-4-5", **options: Any
+        self, memory: AgentMemory, tools: Iterable[Any] = (), model: Any = "anthropic:claude-sonnet-5", **options: Any
     ) -> None:
         super().__init__(_AsyncAgentWithMemory(memory._real, tools, model, **options), memory._loop)
 

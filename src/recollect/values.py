@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -14,12 +14,13 @@ from typing import Any, Literal, get_args
 from recollect.errors import BadInput
 
 Json = None | bool | int | float | str | Sequence[Any] | Mapping[str, Any]
-Tier = Literal[
-    "working", "conversation", "episodic", "semantic", "procedural", "checkpoints", "lifecycle", "quarantine"
-]
 # What a caller may name; the notes that the lifecycle keeps for itself are nobody else's, and nothing is recalled from
 # quarantine.
-TIER_NAMES: tuple[Tier, ...] = tuple(name for name in get_args(Tier) if name not in ("lifecycle", "quarantine"))
+TierName = Literal["working", "conversation", "episodic", "semantic", "procedural", "checkpoints"]
+TierNames = tuple[TierName, ...] | Collection[TierName]
+"""Some of them. A tuple is one of many collections, and is named: checkers read its texts as names only then."""
+Tier = Literal[TierName, "lifecycle", "quarantine"]
+TIER_NAMES: tuple[TierName, ...] = get_args(TierName)
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -31,8 +31,8 @@ COMMANDS = {"bash", "sh", "console"}
 # What is there to be looked at. Everything else a page has is run, and a kind that nobody knows is a slip of the pen.
 SHOWN = {"text", "json", "jsonl"}
 INSTALL = re.compile(r"^(?:python3? -m )?(?:uv )?(?:pip|pipx|tool|add) ?(?:install)? (?P<what>.+)$")
-# From the checkout: the index has another project under our name. Where ours is installed, its extras can be added.
-OURS = re.compile(r"(?:\.|recollect(?=\[))(?:\[(?P<extras>[\w,-]+)\])?")
+# From the checkout alone: the index has another project under our name.
+OURS = re.compile(r"\.(?:\[(?P<extras>[\w,-]+)\])?")
 
 
 class Reader:

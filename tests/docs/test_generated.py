@@ -9,6 +9,7 @@ from dataclasses import fields
 from itertools import product
 from xml.etree import ElementTree
 
+import click
 import pytest
 
 from recollect.settings import TIERS, Settings
@@ -85,6 +86,31 @@ def test_the_reference_of_the_api_is_the_same_in_every_process_and_says_how_thin
     assert not re.search(r"0x[0-9a-f]{6}", page)
     for name in reference.CONSTRUCTED:
         assert f"\n`{name}(" in page
+
+
+def test_the_reference_of_the_api_has_the_parts_of_a_memory_and_all_that_is_met_through_them():
+    # Mutant: a type that a call gives back, and that the page does not describe.
+    page = reference.api()
+    memory = page.partition("\n## AgentMemory\n")[2].partition("\n## ")[0]
+    for part in ("working", "conversation", "episodic", "semantic", "procedural", "checkpoints", "lifecycle"):
+        assert f"| `{part}: " in memory
+    assert "| `quarantine: Quarantine` |" in memory
+    known = set(re.findall(r"^## (\w+)$", page, re.MULTILINE))
+    met = set(re.findall(r"-> (?:\w+\[)?(\w+)", memory)) - {"Opening", "None", "bool", "str", "int"}
+    assert met - known == set()
+    assert {"StepContext", "Quarantine", "Quarantined", "Verification", "SourceForgotten", "ErasureReceipt"} <= known
+
+
+def test_every_command_has_its_place_in_the_help():
+    # Mutant: a command that is not in ORDER, with which `recollect --help` ends in a traceback.
+    from typer.main import get_command
+
+    from recollect.interfaces.cli.app import app
+    from recollect.interfaces.cli.grouping import ORDER
+
+    known = get_command(app)
+    assert isinstance(known, click.Group)
+    assert sorted(ORDER) == sorted(known.commands)
 
 
 def test_a_default_of_every_option_is_within_the_range_that_is_told():

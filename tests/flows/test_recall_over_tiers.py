@@ -229,7 +229,7 @@ class TestBounds:
         with pytest.raises(BadQuery):
             await memory.recall("cello", -1, tiers=["working"])
         with pytest.raises(BadInput, match="episodic"):
-            await memory.recall("cello", tiers=["episodes"])
+            await memory.recall("cello", tiers=["episodes"])  # type: ignore[list-item]
 
     async def test_a_filter_holds_for_every_tier(self, memory: AgentMemory):
         await memory.remember("cello in the attic", metadata={"room": "attic"})

@@ -34,6 +34,17 @@ def known(tmp_path: Path) -> Path:
     return tmp_path
 
 
+class TestSecrets:
+    """What is left out of what is kept is told where it was said."""
+
+    def test_a_line_with_a_password_says_that_it_was_left_out(self, tmp_path: Path):
+        said = "a password was left out; RECOLLECT_SECRETS=allow keeps it"
+        done = chat(tmp_path, "The wifi has password=correct-horse now.", "/remember passwd=hunter2x", "Hello.")
+        assert done.out.count(said) == 2
+        kept = told(chat(tmp_path, "passwd=hunter2x opens it", "Hello.", options=("--json",)))
+        assert [one.get("redacted") for one in kept] == [["password"], None]
+
+
 class TestWithoutAModel:
     def test_the_answer_is_what_is_remembered_and_nothing_is_made_up(self, known: Path):
         done = chat(known, "What must Ada not eat?", "What is the capital of Mongolia?")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from recollect import AgentMemory as AsyncMemory
-from recollect import ResumableAgent, step
+from recollect import ResumableAgent, Settings, step
 from recollect.errors import StepFailed
 from recollect.sync import AgentMemory
 from recollect.values import Scope, content_id
-from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller
+from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller, run
 
 
 @pytest.fixture
@@ -33,6 +33,45 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         memory.remember("Ada likes \x1b[31mtea.", pinned=True)
         memory.remember("The export splits files at 10,000 rows.")
     return directory
+
+
+class TestSecrets:
+    """What is left out of what is kept is told to whoever typed it."""
+
+    TEXT = "The wifi password=correct-horse for guests."
+
+    def test_who_types_a_password_is_told_that_it_was_left_out(self, call: Call, tmp_path: Path):
+        done = call(tmp_path, "remember", self.TEXT)
+        assert done.code == OK
+        assert done.out.startswith("remembered ")
+        assert done.err == "a password was left out; RECOLLECT_SECRETS=allow keeps it\n"
+        assert call(tmp_path, "remember", "The wifi is slow.").err == ""
+
+    def test_kept_it_is_nothing_to_tell(self, call: Call, tmp_path: Path):
+        assert call(tmp_path, "remember", self.TEXT, RECOLLECT_SECRETS="allow").err == ""
+        assert "correct-horse" in call(tmp_path, "list").out
+
+    def test_a_program_gets_a_field(self, call: Call, tmp_path: Path):
+        assert call(tmp_path, "remember", self.TEXT, "--json").json["redacted"] == ["password"]
+        assert call(tmp_path, "remember", "The wifi is slow.", "--json").json["redacted"] == []
+
+    def test_of_many_lines_it_is_told_once_and_by_line(self, tmp_path: Path):
+        given = f"{self.TEXT}\nThe wifi is slow.\nmail me: ada@example.org\npasswd=hunter2x\n".encode()
+        done = run(tmp_path, "remember", "-", "--lines", given=given, RECOLLECT_PERSONAL_DATA="redact")
+        assert done.err == (
+            "a password and an email were left out; RECOLLECT_PERSONAL_DATA=allow, RECOLLECT_SECRETS=allow keeps them\n"
+        )
+        told = run(tmp_path, "remember", "-", "--lines", "--json", given=given)
+        assert [one["redacted"] for one in told.json] == [["password"], [], [], ["password"]]
+
+    def test_an_import_tells_what_it_left_out(self, call: Call, tmp_path: Path):
+        with AgentMemory.open(tmp_path / "open.db", settings=Settings(secrets="allow")) as memory:
+            memory.remember(self.TEXT)
+            memory.record_turn("My passwd=hunter2x, please keep it.")
+            memory.export(tmp_path / "all.jsonl")
+        done = call(tmp_path, "import", "all.jsonl")
+        assert done.err == "a password was left out; RECOLLECT_SECRETS=allow keeps it\n"
+        assert call(tmp_path, "import", "all.jsonl", "--json", "--store", "b.db").json["redacted"] == ["password"]
 
 
 class TestErrors:

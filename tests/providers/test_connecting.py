@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recollect import AgentWithMemory, sync
 from recollect.errors import BadSettings, ModelFailed, SpendLimitReached
 from recollect.inference.access import Named, is_loopback
 from recollect.inference.chat import ChatMessage, OnText, Reply, ToolSpec
@@ -284,5 +288,18 @@ except Exception as error:
 
 def test_without_the_client_it_is_named():
     done = subprocess.run([sys.executable, "-c", MISSING], check=True, capture_output=True, text=True, timeout=60)
-    assert "BadSettings" in done.stdout
-    assert done.stdout.rstrip().endswith("pip install anthropic")
+    assert done.stdout.startswith("ExtraMissing 'anthropic:claude-haiku-4-5' needs the extra `anthropic`")
+    assert done.stdout.rstrip().endswith("pip install anthropic (in a checkout: pip install '.[anthropic]')")
+
+
+def test_every_claude_that_we_name_is_one_that_its_maker_goes_on_with():
+    # Mutant: the default of the agent is claude-sonnet-4-5.
+    from anthropic.resources.messages.messages import DEPRECATED_MODELS
+
+    root = Path(__file__).resolve().parents[2]
+    files = [root / "README.md", *root.glob("docs/howto/*.md"), *root.glob("examples/*.py")]
+    named = {name for file in files for name in re.findall(r"claude-[a-z0-9-]+\d", file.read_text(encoding="utf-8"))}
+    defaults = {signature(kind).parameters["model"].default for kind in (AgentWithMemory, sync.AgentWithMemory)}
+    [default] = {name.removeprefix("anthropic:") for name in defaults}
+    assert default in named
+    assert (named | {default}) & set(DEPRECATED_MODELS) == set()

@@ -36,7 +36,7 @@ class AgentWithMemory:
 
     `tools` are typed functions, sync or async, or objects with `to_api_schema()`; with `memory_tools` the model also
     has `remember`, `recall`, `forget` and `save_procedure`. With `learn` off a run is a turn of the conversation, as in
-    a chat, and no lesson is kept of each. `model` is a name such as "anthropic:claude-sonnet-4-5" or
+    a chat, and no lesson is kept of each. `model` is a name such as "anthropic:claude-sonnet-5" or
     "openai:gpt-5", a callable, or an object with `reply`. `instructions` go before everything that is remembered.
     `max_steps` bounds how often the model is asked: when they are used up it is asked once more for an answer without
     tools. Past `max_context` tokens the oldest steps are summed up. Runs with an id are leased for `lease_ttl` seconds;
@@ -47,7 +47,7 @@ class AgentWithMemory:
         self,
         memory: AgentMemory,
         tools: Iterable[Any] = (),
-        model: str | Callable[..., Any] | ChatModel = "anthropic:claude-sonnet-4-5",
+        model: str | Callable[..., Any] | ChatModel = "anthropic:claude-sonnet-5",
         *,
         max_steps: int = 20,
         instructions: str = "",

@@ -17,6 +17,9 @@ SENSITIVE = "sensitive"
 LONG_TO_LOOK_THROUGH = 10_000
 """Characters from which on a text is looked through in a thread: some milliseconds."""
 
+LEFT_OUT = "left_out"
+"""Under which name a record of the log carries the kinds that were blotted out."""
+
 _LONGEST_NAME = 20
 
 _log = logging.getLogger("recollect.guard")
@@ -49,11 +52,14 @@ class Policy:
         found = self._found(place, text)
         if not found:
             return Kept(text)
-        parts, at = [], 0
+        parts, at, gone = [], 0, []
         for one in found:
             if self._treats(one) == "redact":
                 parts += [text[at : one.start], f"[redacted: {one.kind}]"]
                 at = one.end
+                gone.append(one)
+        if kinds := _kinds(gone):
+            _log.info("%s held %s, left out of what is kept", place, ", ".join(kinds), extra={LEFT_OUT: kinds})
         return Kept("".join([*parts, text[at:]]), _kinds(found))
 
     def plain(self, place: str, value: Any) -> Kept:

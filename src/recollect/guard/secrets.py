@@ -104,6 +104,10 @@ _NOT_A_VALUE = re.compile(
 )
 # Prose says "password: see below" too; a value that is one plain word is taken only where it is assigned or quoted.
 _PLAIN = re.compile(r"[A-Za-z]{1,30}+[.:!?]?$")
+# A file's place is no secret: `pwd` is also what shells call the directory they are in.
+_PATH = re.compile(r"(?:(?:~|\.{1,2}|[A-Za-z]:)[/\\]|/(?=[\w.-]{1,60}+/))[\w./\\-]{0,200}+$")
+_TOP = re.compile(r"/[a-z]{0,20}+/?$")
+_BY_LOT = re.compile(r"(?=[^/\\]*[0-9])(?=[^/\\]*[a-z])(?=[^/\\]*[A-Z])[^/\\]{8}")
 _IN_URL = re.compile(r"://([^\s/:@\"'<>]{0,100}+):([^\s/@\"'<>]{3,200}+)@")
 _SSN = re.compile(r"\d{3}-\d\d-\d{4}(?![\d-])")
 # Digits in groups, with little between two of them: cards and phones. What comes before is looked at afterwards: a
@@ -177,11 +181,18 @@ def _assigned(text: str) -> Iterator[Finding]:
 
 def _is_secret(name: str, value: str, *, certain: bool) -> bool:
     """A password is whatever it is; what is called a token or a key has to look like one that was drawn by lot."""
-    if _NOT_A_VALUE.match(value) or (_PLAIN.match(value) and not certain):
+    if _NOT_A_VALUE.match(value) or (_PLAIN.match(value) and not certain) or _is_path(name, value):
         return False
     if name.startswith("p") or (name == "secret" and certain):
         return True
     return len(value) >= 12 and entropy(value) >= _RANDOM and any(sign.isdigit() for sign in value)
+
+
+def _is_path(name: str, value: str) -> bool:
+    """Whether it names a file, and no part of the name looks like a key that happens to have slashes in it."""
+    if name == "pwd" and _TOP.match(value):
+        return True
+    return _PATH.match(value) is not None and _BY_LOT.search(value) is None
 
 
 def _in_urls(text: str) -> Iterator[Finding]:

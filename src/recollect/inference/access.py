@@ -11,7 +11,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from recollect.clock import Clock
-from recollect.errors import BadSettings
+from recollect.errors import BadSettings, ExtraMissing
 from recollect.inference.failures import Trouble
 from recollect.inference.ledger import Ledger
 from recollect.inference.prices import FREE, Price, price_of
@@ -110,8 +110,7 @@ def key_for(name: str, setting: Secret, variable: str, base_url: str, environ: M
     raise BadSettings(f"{name!r} needs a key: set {variable} in the environment, or {variable.lower()} in the settings")
 
 
-def require(module: str, name: str) -> None:
+def require(module: str, name: str, extra: str) -> None:
     """That the provider's client is installed, looked up without importing it: that takes seconds."""
     if find_spec(module) is None:
-        package = module.replace("_", "-")
-        raise BadSettings(f"{name!r} needs a package that is not installed; run: pip install {package}")
+        raise ExtraMissing.of(f"{name!r}", extra, module.replace("_", "-"))

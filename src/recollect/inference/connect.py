@@ -144,7 +144,7 @@ def _named_embedder(name: str, settings: Settings, ledger: Ledger, retry: Retry 
         case "sentence-transformers" if detail:
             from recollect.inference.providers.sentence_transformers import SentenceTransformers
 
-            require("sentence_transformers", name)
+            require("sentence_transformers", name, provider)
             return SentenceTransformers(detail)
         case _:
             raise BadSettings(
@@ -200,7 +200,7 @@ def _access(
 ) -> Access:
     named = Named.parsed(name)
     provider = _PROVIDERS[named.provider]
-    require(provider.module, named.name)
+    require(provider.module, named.name, named.provider)
     # What stands nearest counts: in the name, in our settings, in the variable that the client itself would read.
     configured = getattr(settings, provider.url) if provider.url else ""
     base_url = checked_url(named.base_url or configured or os.environ.get(provider.url_variable, ""))

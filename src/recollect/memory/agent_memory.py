@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -22,7 +22,7 @@ from recollect.memory.examining import examine_memory
 from recollect.memory.export_file import check_new, checked_path
 from recollect.memory.exporting import Exported, ExportReport, export
 from recollect.memory.importing import Import, ImportReport
-from recollect.memory.opening import Opening, open_parts
+from recollect.memory.opening import Opening, not_opened, open_parts
 from recollect.memory.parts import Parts
 from recollect.memory.recalling import recalled
 from recollect.memory.reembedding import holding_vectors, reembed
@@ -40,11 +40,16 @@ from recollect.tiers.procedural import ProceduralMemory
 from recollect.tiers.quarantine import Quarantine
 from recollect.tiers.semantic import SemanticMemory
 from recollect.tiers.working import WorkingMemory
-from recollect.values import Context, MemoryItem, Scope
+from recollect.values import Context, MemoryItem, Scope, TierNames
 
 
 class AgentMemory:
     """Memory for one scope. `await AgentMemory.open(...)`, or use it with `async with`."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if not given or not isinstance(given[0], Parts):
+            raise not_opened("async with AgentMemory.open(…) as memory, or memory = await AgentMemory.open(…)")
+        return super().__new__(cls)
 
     def __init__(self, parts: Parts, scope: Scope) -> None:
         self._parts = parts
@@ -107,7 +112,13 @@ class AgentMemory:
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> Opening[AgentMemory]:
-        """Open a store and look at it as one scope; the store is `recollect.db` here, or the setting's."""
+        """Open a store and look at it as one scope; the store is `recollect.db` here, or the setting's.
+
+        `store` is a file, a URL (`postgresql://…`, `memory://`), or a mapping of tiers to these. `tenant`, `user`,
+        `agent` and `session` say whose memory it is; conversation and episodes want a `session`. `embedder` and `llm`
+        are names such as `"openai:text-embedding-3-small"`, or callables; without an `llm` everything is done
+        offline. `settings` replaces what the environment and `recollect.toml` say, `clock` tells the time.
+        """
         scope = Scope(tenant, user, agent, session)
 
         async def begin() -> AgentMemory:
@@ -129,7 +140,13 @@ class AgentMemory:
         return AgentMemory(self._parts, scope)
 
     async def remember(self, content: str, **options: Unpack[FactOptions]) -> MemoryItem:
-        """Keep a fact; the same content in the same scope is the same item. A `key` supersedes its older value."""
+        """Keep a fact; the same content in the same scope is the same item. A `key` supersedes its older value.
+
+        `importance` is from 0 to 1, scored from the text when not given; `pinned` is never faded or forgotten.
+        `metadata` is JSON to filter by. `source` says where it comes from and `trust`, from 0 to 1, how far that is
+        believed. `at` is when it was said, `valid_from` and `valid_to` when it is true: moments with a time zone.
+        `session`, `position` and `speaker` mark a turn of a dialogue.
+        """
         return await self.semantic.add(content, **options)
 
     async def recall(
@@ -137,13 +154,18 @@ class AgentMemory:
         query: str,
         n: int = 5,
         *,
-        tiers: Collection[str] | None = None,
+        tiers: TierNames | None = None,
         budget: int | None = None,
         min_relevance: float | None = None,
         as_of: datetime | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Context:
-        """What matters for this query, from every tier, within `budget` tokens; empty and falsy when nothing does."""
+        """What matters for this query, from every tier, within `budget` tokens; empty and falsy when nothing does.
+
+        `n` is how many hits a tier may have, `tiers` which of them are asked. `min_relevance` is from 0, which ranks
+        everything, to 1; 0.6 unless set. `as_of` answers from what was true at that moment. `where` filters by
+        metadata, as in `{"project": "billing", "year": {"gte": 2025}}`.
+        """
         options = Options(tiers=tiers, budget=budget, min_relevance=min_relevance, as_of=as_of, where=where)
         least, now = self._parts.settings.min_relevance, self._parts.clock()
         await self._tasks.look_back()
@@ -246,8 +268,10 @@ class AgentMemory:
         overwrite: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> ExportReport:
-        """Write everything of this scope to a new file of JSON lines: every tier, and every session of this user.
+        """Write the memory of this scope to a new file of JSON lines: every tier, and every session of this user.
 
+        Tasks with their checkpoints are left out, for they belong to an agent, whoever its users are, and one that
+        went on here and there would do its work twice; `backup` and `migrate_store` take them along.
         The file is there whole or not at all, readable by its owner alone. `overwrite` replaces an older export and
         nothing else. Vectors are left out: they are made again by whichever model the importing store has. What others
         write meanwhile may be in it or not; `backup` is the copy of one moment.

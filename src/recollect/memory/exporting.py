@@ -44,7 +44,7 @@ class Exported:
 
 
 async def export(memory: Exported, path: Path, *, overwrite: bool, progress: Progress | None) -> ExportReport:
-    """Write everything to a new file; whatever goes wrong, there is the whole file or none."""
+    """Write it to a new file; whatever goes wrong, there is the whole file or none."""
     total = await _expected(memory)
     file = await asyncio.to_thread(NewFile, path, overwrite=overwrite)
     counted: Counter[str] = Counter()

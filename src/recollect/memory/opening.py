@@ -35,6 +35,11 @@ _NOT_YET = (
 )
 
 
+def not_opened(example: str) -> BadInput:
+    """For whoever calls the class itself: what it takes is made by `open`."""
+    return BadInput(f"a memory is opened, not made: {example}")
+
+
 class _Closes(Protocol):
     async def close(self) -> None: ...
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.clock import system_clock
-from recollect.errors import BadInput, KeyNeeded, NotEncrypted, NotFound, StoreCorrupt, Unsupported, WrongKey
+from recollect.errors import BadInput, NotFound, StoreCorrupt, StoreError, Unsupported
 from recollect.lifecycle import ErasureReceipt, Erasures, beside
 from recollect.memory.export_file import check_new, checked_path, copied, put_in_place
 from recollect.settings import Settings
@@ -53,7 +53,11 @@ async def restore_store(
         for one in (kept if kept.is_file() else None, given):
             if one is not None:
                 await asyncio.to_thread(_merge, one, beside_partial)
-        before, replayed = await _caught_up(source, partial, settings or Settings.load())
+        try:
+            before, replayed = await _caught_up(partial, settings or Settings.load())
+        except StoreError as error:
+            # What is wrong is wrong with the backup; the copy is ours, and gone when this is read.
+            raise type(error)(str(error).replace(str(partial), str(source))) from error
         await asyncio.to_thread(put_in_place, partial, target)
         if beside_partial.is_file():
             await asyncio.to_thread(beside_partial.replace, kept)
@@ -90,12 +94,9 @@ def _merge(source: Path, target: Path) -> None:
     beside.keep(target, known.salt, [beside.with_receipt(one, done.get(one.id)) for one in known.entered])
 
 
-async def _caught_up(source: Path, path: Path, settings: Settings) -> tuple[set[str], list[ErasureReceipt]]:
+async def _caught_up(path: Path, settings: Settings) -> tuple[set[str], list[ErasureReceipt]]:
     """The erasures that the copy knew of, and all there are now; `BadInput` when one could not be carried out."""
-    try:
-        stores = await connect(path, settings, system_clock)
-    except (KeyNeeded, NotEncrypted, WrongKey) as error:
-        raise type(error)(str(error).replace(str(path), str(source))) from error  # the copy is gone by then
+    stores = await connect(path, settings, system_clock)
     try:
         [store] = [one for one in stores.every if isinstance(one, Erasing)]
         before = {row.id for row in await store.ledger()}

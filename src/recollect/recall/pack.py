@@ -66,7 +66,7 @@ class _Chosen:
             if cost > left:
                 shown = whole.cut_to(left, count) if left >= _WORTH_CUTTING else None
             if shown is None:
-                self._leave_out(at, f"{cost} tokens do not fit into what is left of {budget}")
+                self._leave_out(at, f"{cost} tokens do not fit into the {max(left, 0)} that are left of {budget}")
                 continue
             self.written[at] = shown
             room = left - (cost if shown is whole else count(str(shown)))

@@ -11,10 +11,15 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from recollect.errors import BadInput
 from recollect.runtime.mind import Thoughts
+
+if TYPE_CHECKING:
+    # For editors and checkers alone: a step may look at all of a memory, and what runs it knows nothing of one.
+    from recollect.memory import AgentMemory
+    from recollect.tiers.working import WorkingMemory
 
 OnUnknown = Literal["retry", "skip", "ask"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,15 +93,22 @@ class StepContext:
 
     @property
     def lost(self) -> bool:
+        """Whether another worker has the task by now."""
         return self._lost()
 
     @property
-    def memory(self) -> Any:
-        return self._thoughts.memory if self._view is None else self._view(self._thoughts.memory)
+    def memory(self) -> AgentMemory:
+        """The memory the agent was made with; what it is told is kept with the step's completion."""
+        memory: AgentMemory = self._thoughts.memory
+        return memory if self._view is None else self._view(memory)
 
     @property
-    def working(self) -> Any:
-        return self._thoughts.working if self._view is None else self.memory.working
+    def working(self) -> WorkingMemory:
+        """The task at hand; it comes back with the checkpoint."""
+        if self._view is not None:
+            return self.memory.working
+        working: WorkingMemory = self._thoughts.working
+        return working
 
 
 @overload

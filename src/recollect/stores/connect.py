@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from recollect.clock import Clock, system_clock
-from recollect.errors import BadSettings, Unsupported
+from recollect.errors import BadSettings, ExtraMissing, Unsupported
 from recollect.settings import Settings, shown
 from recollect.stores.base import Log, Records, Store, Tasks
 from recollect.values import Tier
@@ -191,9 +191,7 @@ async def _open_postgres(url: str, settings: Settings, clock: Clock) -> Store:
     try:
         from recollect.stores.postgres import PostgresStore
     except ImportError as error:
-        raise BadSettings(
-            f"a store on PostgreSQL needs more packages ({error.name} is missing); install recollect[postgres]"
-        ) from error
+        raise ExtraMissing.of("a postgresql:// URL", "postgres", "'psycopg[binary]' pgvector") from error
     # Machines that share a server go by its clock, not each by its own; a clock that was given is somebody's wish.
     ours = None if clock is system_clock else clock
     return await PostgresStore.open(url, connections=2 * settings.readers, clock=ours)
@@ -205,7 +203,7 @@ async def _open_redis(url: str, clock: Clock) -> Store:
     except ModuleNotFoundError as error:
         if error.name != "redis":
             raise
-        raise BadSettings("a redis:// URL needs the client: pip install 'recollect[redis]'") from error
+        raise ExtraMissing.of("a redis:// URL", "redis", "redis") from error
     return await RedisStore.open(url, clock=clock)
 
 
@@ -215,5 +213,5 @@ async def _open_chroma(url: str, settings: Settings, clock: Clock) -> Store:
     except ModuleNotFoundError as error:
         if error.name != "chromadb":
             raise
-        raise BadSettings("a chroma: URL needs its package: pip install 'recollect[chroma]'") from error
+        raise ExtraMissing.of("a chroma: URL", "chroma", "chromadb httpx") from error
     return await ChromaStore.open(url, cache_bytes=settings.cache_mib << 20, clock=clock)

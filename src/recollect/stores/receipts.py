@@ -149,12 +149,14 @@ class ErasureReceipt:
     def __str__(self) -> str:
         counts = ", ".join(f"{count:,} {tier}" for tier, count in sorted(self.erased.items()) if count)
         scan = self.scan
-        looked = f"{scan.pieces:,} pieces" if scan.pieces == scan.of else f"{scan.pieces:,} of {scan.of:,} pieces"
+        of = "" if scan.pieces == scan.of else f" of {scan.of:,}"
+        looked = f"{scan.pieces:,}{of} piece{'s' * (scan.of != 1)}"
+        within = f"{scan.bytes:,} bytes of {scan.files} file{'s' * (scan.files != 1)}"
         lines = [
             f"erasure {self.id}: {self.status}",
             f"  erased     {counts or 'nothing was there'}",
             f"  rederived  {self.rederived:,}",
-            f"  looked for {looked} in {scan.bytes:,} bytes of {scan.files} files: {scan.found + scan.words} found",
+            f"  looked for {looked} in {within}: {scan.found + scan.words} found",
         ]
         lines += [f"  not seen   {said}" for said in scan.unseen]
         lines += [f"  waits for  {said}" for said in scan.waits]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -45,6 +46,41 @@ class Batch:
     waits: bool
 
 
+def drafted(fact: Fact, scope: Scope, settings: Settings, now: datetime) -> Draft:
+    """A fact as a draft, or `BadInput` saying why it cannot be kept; no store is asked."""
+    policy, space = Policy.of(settings), scope.space("semantic")
+    text, about = policy.text("content", fact.content), policy.plain("metadata", fact.metadata or {})
+    metadata = noted(about.value, text, about)
+    fact = replace(fact, content=text.value)
+    session = scope.session if fact.session is None and fact.is_turn else fact.session
+    if fact.is_turn and session is None:
+        raise BadInput("a speaker or a position belongs to a session; say which, or open the memory with one")
+    dialogue = said(metadata, Said(session, checked_position(fact.position), fact.speaker, fact.at))
+    if len(fact.content) > settings.max_content:
+        raise BadInput(
+            f"the text has {len(fact.content):,} characters and max_content is {settings.max_content:,}; "
+            "split it, or raise the setting"
+        )
+    item = MemoryItem(
+        id=content_id(space, fact.content),
+        content=fact.content,
+        scope=scope,
+        created_at=dialogue.at or now,
+        metadata=MappingProxyType(metadata) if metadata else NOTHING,
+        importance=importance_of(fact.content) if fact.importance is None else float(fact.importance),
+        valid_from=fact.valid_from and aware(fact.valid_from),
+        valid_to=fact.valid_to and aware(fact.valid_to),
+        source=fact.source or "user",
+        trust=float(fact.trusted),
+        key=fact.key,
+        pinned=bool(fact.pinned),
+        decayed_at=None if fact.importance is None else now,
+        learned_at=now if dialogue.at is not None and dialogue.at < now else None,
+    )
+    admitted(Put(item=item))  # now, and not when others of the same call have been written
+    return Draft(fact, item, dialogue)
+
+
 class Drafts:
     """Makes the drafts of one scope."""
 
@@ -53,7 +89,6 @@ class Drafts:
         self._scope = scope
         self._settings = settings
         self._clock = clock
-        self._policy = Policy.of(settings)
 
     @property
     def space(self) -> Space:
@@ -69,37 +104,7 @@ class Drafts:
         return await self._place(drafts)
 
     def _draft(self, fact: Fact) -> Draft:
-        text, about = self._policy.text("content", fact.content), self._policy.plain("metadata", fact.metadata or {})
-        metadata = noted(about.value, text, about)
-        fact = replace(fact, content=text.value)
-        session = self._scope.session if fact.session is None and fact.is_turn else fact.session
-        if fact.is_turn and session is None:
-            raise BadInput("a speaker or a position belongs to a session; say which, or open the memory with one")
-        dialogue = said(metadata, Said(session, checked_position(fact.position), fact.speaker, fact.at))
-        if len(fact.content) > self._settings.max_content:
-            raise BadInput(
-                f"the text has {len(fact.content):,} characters and max_content is {self._settings.max_content:,}; "
-                "split it, or raise the setting"
-            )
-        now = self._clock()
-        item = MemoryItem(
-            id=content_id(self.space, fact.content),
-            content=fact.content,
-            scope=self._scope,
-            created_at=dialogue.at or now,
-            metadata=MappingProxyType(metadata) if metadata else NOTHING,
-            importance=importance_of(fact.content) if fact.importance is None else float(fact.importance),
-            valid_from=fact.valid_from and aware(fact.valid_from),
-            valid_to=fact.valid_to and aware(fact.valid_to),
-            source=fact.source or "user",
-            trust=float(fact.trusted),
-            key=fact.key,
-            pinned=bool(fact.pinned),
-            decayed_at=None if fact.importance is None else now,
-            learned_at=now if dialogue.at is not None and dialogue.at < now else None,
-        )
-        admitted(Put(item=item))  # now, and not when others of the same call have been written
-        return Draft(fact, item, dialogue)
+        return drafted(fact, self._scope, self._settings, self._clock())
 
     async def _place(self, drafts: list[Draft]) -> list[Draft]:
         """Give turns that came without a position the next ones of their session, in the order they came."""

@@ -79,10 +79,22 @@ def test_each_kind_is_found_where_it_stands(kind: str, secret: str):
         "@property and user@localhost",
         "https://example.org/a:b@c",
         "sha256 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "pwd: /home/ada/projects",
+        "PWD=/srv and OLDPWD=/home/ada/work-2024",
+        "password: ~/.pgpass",
+        r"passwd = C:\\keys\\db.txt",
+        "password=/run/secrets/db-password",
     ],
 )
 def test_what_only_looks_like_one_is_none(text: str):
     assert findings(text) == []
+
+
+@pytest.mark.parametrize("value", ["/x9Jk2LmQ", "/bPxRfiCYzK7/EXq1LmNoPq", "correct/horse", "/hunter2!", "//s3cr3t//"])
+def test_a_password_with_slashes_is_no_path(value: str):
+    # Mutant: everything with a slash in it is a path.
+    [found] = findings(f"password={value} for guests")
+    assert found.kind == "password"
 
 
 @given(st.integers(0, 10**11))
@@ -132,6 +144,11 @@ class TestPolicies:
         kept = self.policy().text("content", f"Use ghp_{LOT}aB3d today, says ada@example.org.")
         assert kept.value == "Use [redacted: github token] today, says ada@example.org."
         assert kept.kinds == ("email", "github token")
+
+    def test_the_log_tells_that_something_was_left_out_and_never_what(self, caplog: pytest.LogCaptureFixture):
+        with caplog.at_level("INFO", "recollect.guard"):
+            self.policy().text("content", "The wifi has password=correct-horse, ask ada@example.org.")
+        assert caplog.messages == ["content held password, left out of what is kept"]
 
     def test_what_was_blotted_out_is_nothing_to_be_found(self):
         once = self.policy(personal_data="redact").text("content", "password=hunter22 of ada@example.org")

@@ -174,4 +174,4 @@ def test_without_the_client_the_extra_is_named():
         "asyncio.run(connect({'default': 'memory://', 'episodic': 'redis://localhost'}, Settings(), system_clock))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "pip install 'recollect[redis]'" in ended.stderr
+    assert "the extra `redis`, which is not installed: pip install redis" in ended.stderr

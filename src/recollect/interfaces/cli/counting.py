@@ -13,12 +13,21 @@ if TYPE_CHECKING:
 # Whoever has more does not count them one by one, and need not wait until we have.
 _MANY = 1000
 _WIDTH = 12
+_AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 _UNITS = ("KiB", "MiB", "GiB")
 
 
 def told(count: int, one: str, many: str | None = None) -> str:
     """How many of what: `1 fact`, `2 facts`."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def age(seconds: float) -> str:
+    """How long that is, in the largest unit that it fills."""
+    for size, unit in _AGES:
+        if seconds >= size:
+            return told(int(seconds // size), unit)
+    return told(max(0, int(seconds)), "second")
 
 
 async def facts_now(memory: AgentMemory) -> tuple[int, str]:

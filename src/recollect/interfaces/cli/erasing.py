@@ -12,6 +12,7 @@ import click
 import typer
 
 from recollect.errors import BadInput, NotFound
+from recollect.interfaces.cli.counting import told
 from recollect.interfaces.cli.opening import FAILED, Caller, command
 from recollect.interfaces.cli.output import print_json, say
 
@@ -44,11 +45,11 @@ def erase(
     whom = _named(caller)
     if not whom:
         raise BadInput("name whom to erase: --user, --session, --agent or --tenant")
-    told = ", ".join(f"{part} {name}" for part, name in whom.items())
+    named = ", ".join(f"{part} {name}" for part, name in whom.items())
     if not yes:
         if caller.as_json or not sys.stdin.isatty():
-            raise BadInput(f"this erases everything of {told}, for good; say --yes")
-        click.confirm(f"Erase everything of {told}, for good?", abort=True)
+            raise BadInput(f"this erases everything of {named}, for good; say --yes")
+        click.confirm(f"Erase everything of {named}, for good?", abort=True)
     receipt = caller.known(lambda m: m.erase(**whom))
     print_json(receipt.as_json()) if caller.as_json else say(str(receipt))
     if not receipt.complete:
@@ -70,7 +71,8 @@ def verify_erasure(
     if caller.as_json:
         print_json({"holds": found.holds, "faults": list(found.faults), "scan": scan.as_json()})
     elif found.holds:
-        say(f"it holds: {scan.pieces:,} pieces looked for in {scan.bytes:,} bytes of {scan.files} files, none found")
+        looked, files = told(scan.pieces, "piece"), told(scan.files, "file")
+        say(f"it holds: {looked} looked for in {scan.bytes:,} bytes of {files}, none found")
         for said in scan.unseen:
             say(f"not seen: {said}")
     else:
@@ -112,7 +114,8 @@ def restore(
     if caller.as_json:
         print_json({"path": str(done.path), "replayed": [one.as_json() for one in done.replayed], "known": done.known})
     else:
-        say(f"restored to {done.path}; {len(done.replayed)} erasures were made again, of {done.known} that are known")
+        again = "1 erasure was" if len(done.replayed) == 1 else f"{len(done.replayed):,} erasures were"
+        say(f"restored to {done.path}; {again} made again, of {done.known:,} known")
 
 
 def _named(caller: Caller) -> dict[str, str]:

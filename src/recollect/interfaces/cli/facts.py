@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recollect.clock import system_clock
 from recollect.errors import BadInput, BadQuery, NotFound
+from recollect.guard.policy import SENSITIVE
 from recollect.interfaces.cli.counting import told
+from recollect.interfaces.cli.left_out import heard_of_secrets, told_of_secrets
 from recollect.interfaces.cli.opening import NOT_FOUND, Caller, command
 from recollect.interfaces.cli.output import (
     aside,
@@ -22,7 +26,8 @@ from recollect.interfaces.cli.output import (
 )
 from recollect.interfaces.cli.piped import facts_in, standard_input
 from recollect.interfaces.cli.short_ids import SHORTEST, whole_id
-from recollect.values import Context, MemoryItem
+from recollect.settings import Settings
+from recollect.values import Context, MemoryItem, Scope
 
 if TYPE_CHECKING:
     from recollect.memory import AgentMemory
@@ -66,20 +71,46 @@ def remember(
             raise BadInput("with one --key every line would supersede the one before; give keys in --jsonl")
         given = {"importance": importance, "source": source, "pinned": pinned}
         options = {name: value for name, value in given.items() if value is not None}
-        _remember_many(caller, facts_in(standard_input(), options, as_json=jsonl))
+        _remember_many(caller, facts_in(standard_input(), options, _checked(caller), as_json=jsonl))
         return
     text = standard_input() if content == "-" else content
-    item = caller.memory(lambda m: m.remember(text, importance=importance, key=key, source=source, pinned=pinned))
+    _checked(caller)({"content": text, "importance": importance, "key": key, "source": source, "pinned": pinned})
+    with heard_of_secrets() as gone:
+        item = caller.memory(lambda m: m.remember(text, importance=importance, key=key, source=source, pinned=pinned))
     if caller.as_json:
-        print_json(item_json(item))
+        print_json({**item_json(item), "redacted": gone})
         return
     say(f"remembered {item.id}" if item.tier == "semantic" else f"in quarantine {item.id}")
     if item.tier != "semantic":
         aside("it gives orders, or would change what is trusted more; see `recollect quarantine list`")
+    if gone:
+        aside(told_of_secrets(gone))
+    _tell_if_not_kept(caller)
+
+
+def _checked(caller: Caller) -> Callable[[Mapping[str, Any]], None]:
+    """A check of what is to be kept, before a store is opened: what is refused leaves no new file behind."""
+    from recollect.tiers.drafts import drafted
+    from recollect.tiers.facts import fact_of
+
+    settings, now = Settings.load(), system_clock()
+    scope = Scope(caller.tenant, caller.user, caller.agent, caller.session)
+
+    def check(fact: Mapping[str, Any]) -> None:
+        options = {name: value for name, value in fact.items() if name != "content"}
+        drafted(fact_of(fact.get("content"), options), scope, settings, now)
+
+    return check
+
+
+def _tell_if_not_kept(caller: Caller) -> None:
+    place = caller.store if caller.store is not None else Settings.load().store_of("semantic")
+    if place == "memory://":
+        aside("memory:// keeps nothing: it was gone when this command ended; --store FILE keeps it")
 
 
 def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:
-    with progress_bar(caller.as_json) as bar:
+    with progress_bar(caller.as_json) as bar, heard_of_secrets() as gone:
         task = bar.add_task("remembering", total=len(facts))
 
         async def keep(memory: AgentMemory) -> list[MemoryItem]:
@@ -91,9 +122,17 @@ def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:
 
         items = caller.memory(keep)
     if caller.as_json:
-        print_json([item_json(item) for item in items])
+        print_json([{**item_json(item), "redacted": _redacted(item, gone)} for item in items])
     else:
         say(f"remembered {told(len({item.id for item in items}), 'fact')} from {told(len(items), 'line')}")
+        if gone:
+            aside(told_of_secrets(gone))
+        _tell_if_not_kept(caller)
+
+
+def _redacted(item: MemoryItem, gone: list[str]) -> list[str]:
+    """Of what was left out of many, the kinds that are noted of this one."""
+    return [kind for kind in gone if kind in item.metadata.get(SENSITIVE, ())]
 
 
 def recall(
@@ -119,12 +158,16 @@ def recall(
     elif context:
         say(str(context))
     else:
-        complain("nothing relevant is remembered")
+        complain(f"nothing relevant is remembered for user {caller.user!r}{_nearer(min_relevance)}")
     if not caller.as_json and not explain:
         for warning in context.warnings:
             complain(warning)
     if not context:
         raise typer.Exit(NOT_FOUND)
+
+
+def _nearer(min_relevance: float | None) -> str:
+    return "" if min_relevance == 0 else "; --min-relevance 0 shows what was near"
 
 
 def forget(
@@ -203,6 +246,8 @@ def list_facts(
     caller: Caller,
 ) -> None:
     """List facts page by page, newest first."""
+    if limit < 1:
+        raise BadInput(f"--limit is a whole number from 1, not {limit}")
     items = caller.known(lambda m: m.semantic.page(limit, after=after, past=past))
     if caller.as_json:
         print_json([item_json(item) for item in items])
@@ -234,6 +279,9 @@ def consolidate(
         return
     for one in report.merged:
         say(f"{one.survivor}  {'would take' if plan else 'took'} in {', '.join(one.merged)}  ({one.reason})")
+    if not report.merged:
+        say(f"nothing to merge: no two facts say the same ({report.examined:,} compared; what has a key is left alone)")
+        return
     copies = sum(len(one.merged) for one in report.merged)
     into = told(len(report.merged), "other")
     say(f"{'would merge' if plan else 'merged'} {copies:,} of {told(report.examined, 'fact')} into {into}")

@@ -14,7 +14,7 @@ ORDER = (
     *("remember", "recall", "list", "history", "forget", "quarantine", "consolidate"),
     *("procedures", "tasks"),
     *("doctor", "stats", "lifecycle", "export", "import", "backup", "restore", "migrate", "reembed"),
-    *("erase", "verify-erasure", "finish-erasures"),
+    *("key", "erase", "verify-erasure", "finish-erasures"),
     *("setup", "config", "eval", "version"),
 )
 

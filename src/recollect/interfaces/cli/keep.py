@@ -14,8 +14,9 @@ import typer
 
 from recollect.errors import BadInput
 from recollect.interfaces.cli.counting import stats_lines, told
+from recollect.interfaces.cli.left_out import heard_of_secrets, told_of_secrets
 from recollect.interfaces.cli.opening import Caller, command
-from recollect.interfaces.cli.output import ReaderGone, print_json, progress_bar, say
+from recollect.interfaces.cli.output import ReaderGone, aside, print_json, progress_bar, say
 
 Everybody = Annotated[bool, typer.Option("--everybody", help="For every user and agent of the tenant.")]
 
@@ -54,7 +55,7 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older export.")] = False,
     caller: Caller,
 ) -> None:
-    """Write everything of one user to a file, losslessly."""
+    """Write the memory of one user to a file, losslessly: every tier, but no tasks (`backup` has those)."""
     if path == "-":
         _export_to_standard_output(caller)
         return
@@ -98,7 +99,7 @@ def import_from(
     from recollect.memory.export_file import checked_path, opened
 
     opened(checked_path(path)).close()  # before a store is made for it
-    with progress_bar(caller.as_json) as bar:
+    with progress_bar(caller.as_json) as bar, heard_of_secrets() as gone:
         task = bar.add_task("importing", total=None)
         try:
             report = caller.memory(
@@ -110,11 +111,13 @@ def import_from(
             # Of a line it is the number alone that is said: whoever calls from a program knows the file.
             raise BadInput(f"{path}, {error}" if str(error).startswith("line ") else str(error)) from error
     if caller.as_json:
-        print_json(asdict(report))
+        print_json({**asdict(report), "redacted": gone})
         return
     added, present = sum(report.added.values()), sum(report.present.values())
     left = f", {report.untrusted} versions of procedures were not trusted enough" if report.untrusted else ""
     say(f"added {added}, {present} were there already, {report.expired} have expired since{left}")
+    if gone:
+        aside(told_of_secrets(gone))
 
 
 def lifecycle(

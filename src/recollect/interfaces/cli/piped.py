@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,15 +20,15 @@ def standard_input() -> str:
         raise BadInput(f"standard input is not UTF-8 at byte {error.start}") from error
 
 
-def facts_in(text: str, options: Mapping[str, Any], *, as_json: bool) -> list[dict[str, Any]]:
+def facts_in(
+    text: str, options: Mapping[str, Any], check: Callable[[Mapping[str, Any]], None], *, as_json: bool
+) -> list[dict[str, Any]]:
     """A fact for every line that is not empty, with the options of the command where the line says nothing itself."""
-    from recollect.tiers.facts import fact_of
-
     found = []
     for number, line in _lines(text):
         try:
             fact = {**options, **(_object(line) if as_json else {"content": line})}
-            fact_of(fact.get("content"), {name: value for name, value in fact.items() if name != "content"})
+            check(fact)
         except BadInput as error:
             raise BadInput(f"line {number}: {error}; nothing was kept") from error
         found.append(fact)

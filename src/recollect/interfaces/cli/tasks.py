@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recollect.clock import system_clock
 from recollect.errors import BadInput, NotFound
-from recollect.interfaces.cli.counting import told
+from recollect.interfaces.cli.counting import age, told
 from recollect.interfaces.cli.grouping import Group
 from recollect.interfaces.cli.opening import Caller, command
 from recollect.interfaces.cli.output import aside, plain_value, print_json, say
@@ -96,8 +97,20 @@ def _shortened(state: Any) -> list[str]:
 
 
 def _line(one: Task) -> str:
-    held = f", held by {one.owner}" if one.owner else ""
-    return f"{one.id}  {one.status}, version {one.version}, {one.updated_at:%Y-%m-%d %H:%M}{held}"
+    return f"{one.id}  {one.status}, version {one.version}, {one.updated_at:%Y-%m-%d %H:%M}{_held(one)}"
+
+
+def _held(one: Task) -> str:
+    """Who works on it; of a worker that died, since when the task is anybody's."""
+    from recollect.stores.leases import leased
+
+    now = system_clock()
+    if one.owner is None or one.renewed_at is None or one.lease_ttl is None:
+        return ""
+    if leased(one, now):
+        return f", held by {one.owner}"
+    ago = age(abs((now - one.renewed_at - one.lease_ttl).total_seconds()))
+    return f", was held by {one.owner}, whose lease ran out {ago} ago; free to be taken"
 
 
 def _json(one: Task) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from recollect.interfaces.cli.chat.learning import learn_what_was_said
 from recollect.interfaces.cli.chat.screen import Screen
 from recollect.interfaces.cli.chat.talk import Answer, Talk
 from recollect.interfaces.cli.counting import facts_now, told
+from recollect.interfaces.cli.left_out import heard_of_secrets, told_of_secrets
 from recollect.interfaces.cli.opening import FAILED, Caller
 from recollect.interfaces.cli.output import hit_json, item_line
 from recollect.memory import AgentMemory
@@ -81,11 +82,20 @@ def _loop(chat: Session, runner: asyncio.Runner) -> int:
 
 async def _answered(chat: Session, line: str) -> bool:
     """Whether a line was answered, one way or another."""
+    with heard_of_secrets() as gone:
+        outcome, answered = await _taken(chat, line)
+    if gone:
+        chat.screen.hint(told_of_secrets(gone))
+    chat.screen.tell(**outcome, **({"redacted": gone} if gone else {}))
+    return answered
+
+
+async def _taken(chat: Session, line: str) -> tuple[dict[str, Any], bool]:
+    """What a program is told of a line, and whether it was answered."""
     screen = chat.screen
     if line.startswith("/"):
         await obey(chat, line)
-        screen.tell(said=line)
-        return True
+        return {"said": line}, True
     answer = await chat.talk.turn(line, lambda context: screen.hint(_recalled(context)), screen.hear)
     if answer.text is None and answer.trouble is None:
         _show(chat, answer.context)
@@ -93,8 +103,7 @@ async def _answered(chat: Session, line: str) -> bool:
         screen.complain(answer.trouble)
         screen.hint("what you said is kept")
     screen.end_line()
-    screen.tell(**_told(line, answer))
-    return answer.text is not None or answer.trouble is None
+    return _told(line, answer), answer.text is not None or answer.trouble is None
 
 
 def _show(chat: Session, context: Context) -> None:

@@ -1,0 +1,123 @@
+"""What the command line says where little came of a call: why that is, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from recollect import AgentMemory, ResumableAgent
+from recollect.interfaces.cli import keep
+from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller, run
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.setenv("RECOLLECT_THREADS", "1")
+    return caller(capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("arguments", [[""], ["x", "--importance", "7"], ["x", "--key", ""], ["x", "--source", "\x00"]])
+def test_what_is_refused_leaves_no_store_behind(tmp_path: Path, call: Call, arguments: list[str]):
+    assert call(tmp_path, "remember", *arguments).code == USAGE
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_is_refused_is_named_and_leaves_no_store_behind(tmp_path: Path):
+    done = run(tmp_path, "remember", "-", "--jsonl", given=b'{"content": "a"}\n{"content": "b", "importance": 7}\n')
+    assert done.code == USAGE
+    assert "line 2: " in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_kept_is_not_said_to_be(tmp_path: Path, call: Call):
+    assert "memory:// keeps nothing" in call(tmp_path, "remember", "x", "--store", "memory://").err
+    assert "memory:// keeps nothing" in call(tmp_path, "remember", "x", RECOLLECT_STORE="memory://").err
+    assert call(tmp_path, "remember", "x", "--store", "a.db").err == ""
+
+
+def test_nothing_found_says_for_whom_and_how_to_see_more(tmp_path: Path, call: Call):
+    call(tmp_path, "remember", "Ada likes tea.")
+    done = call(tmp_path, "recall", "What is the capital of Mongolia?")
+    assert done.code == NOT_FOUND
+    assert done.err == (
+        "recollect: nothing relevant is remembered for user 'default'; --min-relevance 0 shows what was near\n"
+    )
+    nobody = call(tmp_path, "recall", "tea", "--user", "bo", "--min-relevance", "0")
+    assert nobody.err == "recollect: nothing relevant is remembered for user 'bo'\n"
+
+
+def test_a_page_has_room_for_one_at_least(tmp_path: Path, call: Call):
+    call(tmp_path, "remember", "Ada likes tea.")
+    done = call(tmp_path, "list", "--limit", "0")
+    assert (done.code, done.out) == (USAGE, "")
+    assert "--limit is a whole number from 1" in done.err
+
+
+def test_where_nothing_says_the_same_that_is_said(tmp_path: Path, call: Call):
+    call(tmp_path, "remember", "Ada likes tea.", "--key", "drink")
+    assert call(tmp_path, "consolidate").out.startswith("nothing to merge: no two facts say the same (0 compared;")
+
+
+def test_what_is_one_is_told_as_one(tmp_path: Path, call: Call):
+    call(tmp_path, "remember", "Tea.", "--user", "ada")
+    erased = call(tmp_path, "erase", "--user", "ada", "--yes")
+    assert erased.code == OK
+    assert " 1 pieces" not in erased.out
+    assert " 1 files" not in erased.out
+
+
+def test_a_backup_that_is_none_is_named_itself(tmp_path: Path, call: Call):
+    # Mutant: the copy that is made of it first is named.
+    (tmp_path / "notes.db").write_text("not a store at all" * 100, "utf-8")
+    other = apsw.Connection(str(tmp_path / "other.db"))
+    other.execute("create table t (x)")
+    other.close()
+    for name in ("notes.db", "other.db"):
+        done = call(tmp_path, "restore", name, "--to", "c.db")
+        assert done.code == FAILED
+        assert str(tmp_path / name) in done.err
+        assert "restoring" not in done.err
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["notes.db", "other.db"]
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from recollect import AgentMemory, ResumableAgent
+async def endless(state):
+    os.kill(os.getpid(), signal.SIGKILL)
+async def work():
+    async with AgentMemory.open("recollect.db") as memory:
+        await ResumableAgent(memory, lease_ttl=float(sys.argv[1])).run(sys.argv[2], [endless])
+asyncio.run(work())
+"""
+
+
+def test_a_task_whose_worker_died_is_free_to_be_taken(tmp_path: Path, call: Call):
+    # Mutant: whoever had it last is said to hold it.
+    for lease, task in (("0.3", "left"), ("3600", "held")):
+        ended = subprocess.run([sys.executable, "-c", KILLED, lease, task], cwd=tmp_path, env={**os.environ})
+        assert ended.returncode == -signal.SIGKILL
+    shown = dict(line.split("  ", 1) for line in call(tmp_path, "tasks", "list").out.splitlines())
+    assert shown["left"].endswith(" ago; free to be taken")
+    assert "whose lease ran out" in shown["left"]
+    assert ", held by " in shown["held"]
+    assert "free to be taken" in call(tmp_path, "tasks", "show", "left").out
+
+
+async def test_an_export_has_no_tasks_and_says_so(tmp_path: Path):
+    async def note(state: object) -> str:
+        return "done"
+
+    async with AgentMemory.open(tmp_path / "recollect.db") as memory:
+        await ResumableAgent(memory).run("invoice-1", [note])
+        await memory.remember("Ada likes tea.")
+        assert dict((await memory.export(tmp_path / "all.jsonl")).lines) == {"semantic": 1}
+    assert "invoice-1" not in (tmp_path / "all.jsonl").read_text("utf-8")
+    assert "but no tasks" in " ".join(str(keep.export.__doc__).split())
+    assert "Tasks with their checkpoints are left out" in str(AgentMemory.export.__doc__)
