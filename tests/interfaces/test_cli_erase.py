@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.interfaces.running import FAILED, NOT_FOUND, OK, USAGE, Call, caller
@@ -79,3 +80,22 @@ def test_tiers_on_servers_are_erased_by_the_same_command(call: Call, tmp_path: P
         assert call(tmp_path, "finish-erasures", "--store", "chroma:./nowhere").code == FAILED
     finally:
         server.kill()
+
+
+def test_a_receipt_that_was_pending_is_verified_by_its_id(call: Call, tmp_path: Path):
+    # Mutant: it is held against the seal that it did not have yet.
+    store = ["--store", str(tmp_path / "agent.db")]
+    assert call(tmp_path, "remember", SECRET, "--user", "ada", *store).code == OK
+    reader = apsw.Connection(str(tmp_path / "agent.db"))
+    reader.execute("begin")
+    reader.execute("select count(*) from records").fetchall()
+    pending = call(tmp_path, "erase", "--user", "ada", "--yes", *store)
+    assert (pending.code, "recollect lifecycle" in pending.out) == (FAILED, True)
+    told = call(tmp_path, "erase", "--user", "ada", "--yes", "--json", *store)
+    reader.execute("rollback")
+    reader.close()
+    (tmp_path / "pending.json").write_text(told.out, "utf-8")
+    assert call(tmp_path, "lifecycle", *store).code == OK
+    early = call(tmp_path, "verify-erasure", "pending.json", *store)
+    assert (early.code, "verify it by its id" in early.out) == (FAILED, True)
+    assert call(tmp_path, "verify-erasure", told.json["id"], *store).code == OK

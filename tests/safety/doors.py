@@ -244,6 +244,7 @@ OF_THE_STORE: Mapping[str, str] = {
     "backup": "a copy of the whole store, to a file of the operator's",
     "check": "says what is damaged anywhere in the store",
     "reembed": "changes the model of the whole store, and no item",
+    "doctor": "looks at the whole store, whoever asks, and tells counts and nothing of what is kept",
     "erasures": "receipts of the whole store: counts and hashes, and nobody's name",
     "verify_erasure": "looks for what a receipt says is gone, everywhere",
     "lifecycle.start": "`run_once` at every interval",

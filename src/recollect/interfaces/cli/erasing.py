@@ -53,6 +53,8 @@ def erase(
     receipt = caller.known(lambda m: m.erase(**whom))
     print_json(receipt.as_json()) if caller.as_json else say(str(receipt))
     if not receipt.complete:
+        if not caller.as_json and not receipt.scan.waits:
+            say("bytes may be left while somebody reads from before; then go on with `recollect lifecycle`")
         raise typer.Exit(FAILED)
 
 
