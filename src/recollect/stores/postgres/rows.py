@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
+from recollect.errors import StoreCorrupt
 from recollect.stores.evidence import Brief
 from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.text import (
@@ -89,7 +90,10 @@ def loaded(text: str) -> Mapping[str, Any]:
 
 def _parsed(text: str) -> Any:
     # A mark can only be there escaped: most texts are known to need no second look.
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise StoreCorrupt(f"a row has a field that cannot be read ({error}); restore a backup") from error
     return given_json(value) if "\\u0001" in text else value
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from recollect.stores.redis import keys
 from recollect.stores.redis.server import Server
+from recollect.stores.redis.values import read
 from recollect.values import Space, Tier
 
 _AT_ONCE = 16
@@ -44,7 +44,7 @@ class Owners:
             for prefix in await self._server.command("SMEMBERS", index):
                 names = await self._server.command("HGET", prefix + b"owner", "names")
                 if names:
-                    found.add(json.loads(names)[0])
+                    found.add(read(names)[0])
         return [one for one in sorted(found) if await self.of_logs(one) or await self.of_tasks(one)]
 
     async def counted(self, tenant: str) -> dict[Space, int]:
@@ -55,7 +55,7 @@ class Owners:
             held = dict(told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True))
             if b"names" not in held:
                 continue
-            _, user, agent = json.loads(held[b"names"])
+            _, user, agent = read(held[b"names"])
             for name, last in held.items():
                 kind, _, within = name.decode("utf-8", "surrogatepass").partition(":")
                 if kind == "seq":
@@ -74,7 +74,7 @@ class Owners:
                 spaces = await listed(prefix) if names else []
             if not spaces:
                 return []
-            _, user, agent = json.loads(names)
+            _, user, agent = read(names)
             parts = [name.decode("utf-8", "surrogatepass").partition("/") for name in spaces]
             return [(user, agent, cast("Tier", tier), session) for tier, _, session in parts]
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
+from recollect.errors import StoreCorrupt
 from recollect.stores.base import Checkpoint, Step, Task
 from recollect.stores.ops import Entry, Journal, Save
 from recollect.values import NOTHING
@@ -50,13 +51,21 @@ def entry_value(entry: Entry) -> bytes:
     )
 
 
+def read(value: bytes) -> Any:
+    """What we have written as JSON; what somebody else has written under our names is told of."""
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise StoreCorrupt(f"a value under our names cannot be read ({error}); restore a backup") from error
+
+
 def entry_of(value: bytes) -> Entry:
     return entry_from(value, parts_of(value))
 
 
 def parts_of(value: bytes) -> Parts:
     """What is kept of an entry, before anything is made of it: its kind is the second, its content the third."""
-    parts: Parts = json.loads(value[_DIGITS:])
+    parts: Parts = read(value[_DIGITS:])
     return parts
 
 
@@ -99,9 +108,7 @@ def task_from(name: str, row: bytes) -> Task | None:
     """The task of a row; an empty one is of none."""
     if not row:
         return None
-    version, status, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at, fence = (
-        json.loads(row)
-    )
+    version, status, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at, fence = read(row)
     return Task(
         id=name,
         status=status,
@@ -170,7 +177,7 @@ def _noted(one: Journal | Step, at: datetime) -> bytes:
 
 
 def step_of(key: bytes, value: bytes) -> Step:
-    status, attempts, fence, idempotency_key, input_sha, result, error, at = json.loads(value)
+    status, attempts, fence, idempotency_key, input_sha, result, error, at = read(value)
     return Step(
         key=key.decode(),
         status=status,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -60,6 +61,8 @@ def translated(path: Path, connection: apsw.Connection | None = None) -> Iterato
         raise _ours(error, path) from error
     except apsw.Error as error:
         raise _ours(error, path) from error
+    except json.JSONDecodeError as error:
+        raise StoreCorrupt(f"{path} has a row that cannot be read ({error}); restore a backup") from error
     except UnicodeEncodeError as error:
         raise BadInput(
             f"a text has half a character (a lone surrogate) at {error.start}; decode it properly"
