@@ -5,6 +5,8 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 _CRASHES = "tests/crash/"
+# These are a process or two, one after the other: whoever is free may take them.
+_ALONE = ("tests/crash/test_eras", "tests/crash/test_encrypted")
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # the package is not typed
@@ -15,4 +17,4 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # the package is not 
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return _CRASHES if nodeid.startswith(_CRASHES) else nodeid
+        return _CRASHES if nodeid.startswith(_CRASHES) and not nodeid.startswith(_ALONE) else nodeid

@@ -112,16 +112,20 @@ LIMITS: dict[str, tuple[Call, Call, str]] = {
         "at most",
     ),
     "a question": (lambda m: m.recall(text(20_000)), lambda m: m.recall(text(20_001)), "at most 20,000"),
-    "how many are wanted": (lambda m: m.recall("x", 100_000), lambda m: m.recall("x", 100_001), "at most 100,000"),
+    "how many are wanted": (
+        lambda m: m.recall("x", 1_000_000),
+        lambda m: m.recall("x", 1_000_001),
+        "at most 1,000,000",
+    ),
     "how many are listed": (
-        lambda m: m.semantic.page(100_000),
-        lambda m: m.semantic.page(100_001),
-        "at most 100,000",
+        lambda m: m.semantic.page(1_000_000),
+        lambda m: m.semantic.page(1_000_001),
+        "at most 1,000,000",
     ),
     "how many messages": (
-        lambda m: m.conversation.get_last_n(100_000),
+        lambda m: m.conversation.get_last_n(1_000_000),
         lambda m: m.conversation.get_last_n(10**30),
-        "at most 100,000",
+        "at most 1,000,000",
     ),
     "a budget": (lambda m: m.recall("x", budget=1), lambda m: m.recall("x", budget=0), "from 1"),
     "conditions": (

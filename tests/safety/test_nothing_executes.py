@@ -36,6 +36,7 @@ STATEMENTS = {"execute", "executemany", "executescript", "rows", "row", "pragma"
 CONSTANT = re.compile(r"(\w+\.)?_?[A-Z][A-Z0-9_]*")
 # Statements that are put together when they are asked for: where, and of what. Never of anything that came in.
 PUT_TOGETHER = {
+    "postgres/batch.py": "a question that holdings.py has put together",
     "postgres/health.py": "constants, and a command that is shown and not run",
     "postgres/holdings.py": "the three clauses above it, of those kinds that a batch has",
     "postgres/index.py": "names and numbers through psycopg.sql, which quotes them",

@@ -47,7 +47,7 @@ from recollect.tiers.messages import (
 )
 from recollect.tiers.rolled import SUMMARY, covers, entry_of, exported, imported, moment, summary_of
 from recollect.tiers.semantic import checked_count, checked_query
-from recollect.tiers.trust import trust_of
+from recollect.tiers.trust import IN_TOOLS, trust_of
 from recollect.tiers.window import Limits, Roll, Room, View, applied, instructions_of, next_roll, rendered
 from recollect.values import Scope, Space
 from recollect.words.tokens import count_tokens
@@ -275,8 +275,9 @@ class ConversationMemory:
             checked = checked_content(text, self._max_content, may_be_empty=True)
             told = await self._bounded(self._policy.text("summary", checked).value)
             covered, summary = imported(told, data.get("rolled"), len(appends), self._limits.most)
-            # Orders of a stranger are not taken over; what they stood for is summed up anew.
-            if not held_back(told, summary.trust):
+            # Orders of a stranger are not taken over; what they stood for is summed up anew. One of our own tells who
+            # said what, which reads like another's voice, and was here before.
+            if summary.trust >= IN_TOOLS or not held_back(told, summary.trust):
                 made = entry_of(summary, aware(self._clock()), self.fault)
                 # Right behind what it covers: its own place in the log says how far it reaches.
                 place = {name: value for name, value in made.metadata.items() if name != "covers"}

@@ -47,7 +47,7 @@ _LONG_TO_ANALYSE = 20_000
 # Some pages of text: more is a document to remember, not a question.
 _LONGEST_QUERY = 20_000
 
-MOST_HITS = 100_000
+MOST_HITS = 1_000_000
 """More than anybody reads, and little enough to be put together at once."""
 
 
