@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from recollect.stores.base import Store
 from recollect.stores.ops import Write
@@ -33,6 +35,17 @@ class Erasure:
     evidence: bytes = b""
     """What the store needs to look for what it deleted, in its own form; no text, no name, no vector."""
     receipt: ErasureReceipt | None = None
+
+    @classmethod
+    def of_texts(cls, *, parts: str, elsewhere: str, erased: str, receipt: str | None, **rest: Any) -> Erasure:
+        """A row whose parts, hashes elsewhere, counts and receipt were kept as JSON."""
+        return cls(
+            parts=tuple(json.loads(parts)),
+            elsewhere=MappingProxyType(json.loads(elsewhere)),
+            erased=MappingProxyType(json.loads(erased)),
+            receipt=None if receipt is None else ErasureReceipt.from_json(json.loads(receipt)),
+            **rest,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
@@ -123,16 +122,16 @@ async def finish(work: Work, receipt: ErasureReceipt) -> ErasureReceipt:
 
 def _erasure(row: tuple[Any, ...]) -> Erasure:
     id, subject, parts, elsewhere, phase, requested_at, deleted_at, erased, rederived, evidence, receipt = row
-    return Erasure(
+    return Erasure.of_texts(
         id=id,
         subject=subject,
-        parts=tuple(json.loads(parts)),
-        elsewhere=MappingProxyType(json.loads(elsewhere)),
+        parts=parts,
+        elsewhere=elsewhere,
         phase=phase,
         requested_at=from_micros(requested_at),
         deleted_at=moment(deleted_at),
-        erased=MappingProxyType(json.loads(erased)),
+        erased=erased,
         rederived=rederived,
         evidence=bytes(evidence),
-        receipt=None if receipt is None else ErasureReceipt.from_json(json.loads(receipt)),
+        receipt=receipt,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 import apsw
@@ -106,16 +105,16 @@ def finish(connection: apsw.Connection, receipt: ErasureReceipt, now: datetime) 
 
 def _erasure(row: tuple[Any, ...]) -> Erasure:
     id, subject, parts, phase, requested_at, deleted_at, erased, rederived, evidence, receipt, elsewhere = row
-    return Erasure(
+    return Erasure.of_texts(
         id=id,
         subject=subject,
-        parts=tuple(json.loads(parts)),
-        elsewhere=MappingProxyType(json.loads(elsewhere)),
+        parts=parts,
+        elsewhere=elsewhere,
         phase=phase,
         requested_at=from_micros(requested_at),
         deleted_at=moment(deleted_at),
-        erased=MappingProxyType(json.loads(erased)),
+        erased=erased,
         rederived=rederived,
         evidence=evidence,
-        receipt=None if receipt is None else ErasureReceipt.from_json(json.loads(receipt)),
+        receipt=receipt,
     )
