@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
@@ -30,17 +32,26 @@ _numbers = count()
 
 
 class Tokens:
-    """`secrets.token_hex`, so that the same call has the same ids in both worlds, and no other call has them."""
+    """`secrets.token_hex`, so that the same call has the same ids in both worlds, and no other call has them.
+
+    Every place in the code draws from a row of its own: a store that writes in the background draws whenever it gets
+    to it, which must not change the id that a task draws meanwhile.
+    """
 
     def __init__(self) -> None:
-        self._call, self._drawn = "", 0
+        self._call = ""
+        self._drawn: Counter[str] = Counter()
 
     def begin(self, call: str) -> None:
-        self._call, self._drawn = call, 0
+        self._call, self._drawn = call, Counter()
 
     def __call__(self, size: int | None = None) -> str:
-        self._drawn += 1
-        return hashlib.sha256(f"{self._call} {self._drawn}".encode()).hexdigest()[: 2 * (size or 16)]
+        drawer = sys._getframe(1)
+        asker = drawer.f_back or drawer
+        place = f"{drawer.f_code.co_qualname} for {asker.f_code.co_qualname}"
+        self._drawn[place] += 1
+        drawn = f"{self._call} {place} {self._drawn[place]}"
+        return hashlib.sha256(drawn.encode()).hexdigest()[: 2 * (size or 16)]
 
 
 @dataclass(frozen=True)
