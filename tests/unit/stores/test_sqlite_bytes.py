@@ -14,11 +14,11 @@ import pytest
 
 from recollect.errors import NotEncrypted
 from recollect.stores.erasing import Doomed
-from recollect.stores.sqlite import Key, SqliteStore
-from recollect.stores.sqlite.connection import open_connection
+from recollect.stores.sqlite import Key, SqliteStore, gaps
+from recollect.stores.sqlite.connection import begin_immediate, open_connection
 from recollect.stores.sqlite.gaps import blank, unused
 from recollect.stores.sqlite.leaves import terms_in, words_of
-from recollect.stores.sqlite.pages import read_file
+from recollect.stores.sqlite.pages import file_of, read_file
 from recollect.stores.sqlite.physical import emptied_log
 from recollect.testing.erasing import erasure
 from recollect.testing.samples import ADA, BOB, SPACE, append, put
@@ -49,10 +49,15 @@ async def test_the_words_of_a_space_are_read_from_the_pages_alone(tmp_path: Path
     await store.close()
 
 
-async def test_a_row_that_was_moved_leaves_no_bytes_behind(tmp_path: Path):
-    store = SqliteStore.open(tmp_path / "store.db")
+async def with_moved_rows(directory: Path) -> SqliteStore:
+    store = SqliteStore.open(directory / "store.db")
     for n in range(300):  # by turns, so that rows come between others and pages are divided
         await store.write(*(append(f"{n}", content=f"moved {n} " * 9, space=s.space("episodic")) for s in (ADA, BOB)))
+    return store
+
+
+async def test_a_row_that_was_moved_leaves_no_bytes_behind(tmp_path: Path):
+    store = await with_moved_rows(tmp_path)
     assert emptied_log(store.path)
     assert dirty(store.path) > 0
     assert blank(store.path)
@@ -64,10 +69,53 @@ async def test_a_row_that_was_moved_leaves_no_bytes_behind(tmp_path: Path):
 
 
 async def test_while_the_log_holds_something_nothing_is_overwritten(tmp_path: Path):
-    store = SqliteStore.open(tmp_path / "store.db")
-    await store.write(put("a", [1, 0, 0, 0]))
-    assert not blank(store.path)
+    """Mutant: the log is not looked at."""
+    store = await with_moved_rows(tmp_path)
+    assert emptied_log(store.path)
+    reader = apsw.Connection(str(store.path))
+    reader.execute("begin; select * from meta")
+    await store.write(put("a", [1, 0, 0, 0]))  # the reader is at the moment before, so that the log cannot be emptied
+    left = dirty(store.path)
+    assert (blank(store.path), dirty(store.path)) == (False, left)
+    reader.close()
+    assert (blank(store.path), left > 0) == (True, True)
     await store.close()
+
+
+@pytest.mark.parametrize("at_once", [1, 1000])
+async def test_what_was_blanked_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int):
+    """Mutants: nothing is committed with it; all lots of pages through one connection. Each writes what it had read."""
+    store = await with_moved_rows(tmp_path)
+    assert emptied_log(store.path)
+    soil(store.path)
+    other, begin = apsw.Connection(str(store.path)), begin_immediate
+
+    def meanwhile(connection: apsw.Connection) -> None:
+        other.execute("select * from meta").fetchall()  # it has a soiled page in mind from now on
+        begin(connection)
+
+    monkeypatch.setattr(gaps, "_PAGES_AT_ONCE", at_once)
+    monkeypatch.setattr(gaps, "begin_immediate", meanwhile)
+    assert blank(store.path)
+    other.execute("insert into meta values ('told', 'later')")
+    other.close()
+    assert emptied_log(store.path)
+    assert (dirty(store.path), await store.check()) == (0, [])
+    await store.close()
+
+
+def soil(path: Path) -> None:
+    """Something in the unused parts of every page, as if rows had been moved out of all."""
+    connection = apsw.Connection(str(path))
+    file, at = file_of(connection), 0
+    for data in read_file(connection):
+        for start in range(0, len(data), file.size_of_page):
+            page = bytearray(data[start : start + file.size_of_page])
+            for begin, end in unused(bytes(page), first=at + start == 0):
+                page[begin:end] = b"x" * (end - begin)
+            file.write(at + start, bytes(page))
+        at += len(data)
+    connection.close()
 
 
 async def test_looking_at_the_file_gives_up_no_lock(tmp_path: Path):

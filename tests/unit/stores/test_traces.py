@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.stores.traces import MOST, PIECE, Traces, pieces_of
+from recollect.stores.traces import KEPT, MOST, PIECE, Traces, pieces_of
 
 KEY = b"k" * 32
 SECRET = b"Nobody shall ever know that Ada keeps a key under the third stone."
@@ -48,3 +48,25 @@ def test_of_very_many_a_sample_from_all_over_is_kept():
     assert some.found_in([texts[0]])
     both = some.plus(traces(SECRET))
     assert (len(both), both.of, len(both.found_in([SECRET]))) == (MOST + 3, 2 * MOST + 3, 3)
+
+
+def test_pieces_that_begin_alike_are_told_apart():
+    """Mutant: of several that share a window only the first is known."""
+    texts = [b"a beginning of sixteen" + bytes([at]) for at in range(256)]
+    some = traces(*texts)
+    assert some.found_in([texts[7] + b"...." + texts[9]]) == {7, 9}
+
+
+def test_some_of_them_are_found_under_their_new_numbers():
+    some = traces(SECRET).only({0, 2})
+    assert (len(some), some.found_in([SECRET])) == (2, {0, 1})
+    assert some.found_in([SECRET[:PIECE]]) == {0}
+
+
+def test_of_an_erasure_that_is_complete_a_few_from_all_over_are_kept():
+    texts = [random.Random(n).randbytes(PIECE) for n in range(300)]
+    few = traces(*texts).few
+    assert (len(few), few.of) == (KEPT, 300)
+    assert few.found_in(texts[:10])
+    assert few.found_in(texts[-10:])
+    assert len(traces(SECRET).few) == 3

@@ -35,3 +35,8 @@ class Evidence:
 
     def plus(self, other: Evidence) -> Evidence:
         return Evidence(self.spaces | other.spaces, self.parts | other.parts, self.traces.plus(other.traces))
+
+    @property
+    def few(self) -> Evidence:
+        """What is kept once nothing of it was found."""
+        return Evidence(self.spaces, self.parts, self.traces.few)

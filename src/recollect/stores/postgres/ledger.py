@@ -9,6 +9,7 @@ from typing import Any
 from recollect.clock import from_micros, to_micros
 from recollect.errors import Conflict, NotFound
 from recollect.stores.erasing import Erasure
+from recollect.stores.postgres.evidence import Evidence
 from recollect.stores.postgres.rows import moment
 from recollect.stores.postgres.server import Lock, Work
 from recollect.stores.receipts import ErasureReceipt
@@ -57,7 +58,7 @@ _LAST = """
 
 _FINISH = """
     update recollect.erasures
-    set phase = 'complete', link = %(link)s, receipt = %(receipt)s
+    set phase = 'complete', link = %(link)s, receipt = %(receipt)s, evidence = %(evidence)s
     where id = %(id)s
 """
 
@@ -110,13 +111,14 @@ async def deleted(work: Work, id: str) -> None:
 
 
 async def finish(work: Work, receipt: ErasureReceipt) -> ErasureReceipt:
-    known = (await one(work, receipt.id)).receipt
-    if known is not None:  # another process came first
-        return known
+    row = await one(work, receipt.id)
+    if row.receipt is not None:  # another process came first
+        return row.receipt
     last = await work.row(_LAST, {})
     link, before = (0, None) if last is None else (last[0], json.loads(last[1])["sha256"])
     done = receipt.after(before, work.now)
-    await work.run(_FINISH, {"id": receipt.id, "link": link + 1, "receipt": json.dumps(done.as_json())})
+    values = {"id": receipt.id, "link": link + 1, "receipt": json.dumps(done.as_json())}
+    await work.run(_FINISH, values | {"evidence": Evidence.unpacked(await salt(work), row.evidence).few.packed})
     return done
 
 

@@ -74,6 +74,12 @@ def begin_immediate(connection: apsw.Connection) -> None:
     connection.execute("begin immediate")
 
 
+def checkpointed(connection: apsw.Connection) -> bool:
+    """Write the log back and cut it to nothing; False while somebody reads from it or writes to it."""
+    busy, *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchone() or (1,)
+    return not busy
+
+
 def refuse_strangers(connection: apsw.Connection, path: Path) -> None:
     """Before the first change, and be it only of the journal mode: another program's file is not ours to touch."""
     # One statement, one moment: another process may be creating the store between two.

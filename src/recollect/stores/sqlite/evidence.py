@@ -32,3 +32,8 @@ class Evidence:
 
     def plus(self, other: Evidence) -> Evidence:
         return Evidence(self.spaces | other.spaces, self.traces.plus(other.traces))
+
+    @property
+    def few(self) -> Evidence:
+        """What is kept once nothing of it was found."""
+        return Evidence(self.spaces, self.traces.few)

@@ -6,13 +6,14 @@ stay in the unused part of the page until another row happens to be written over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
 from recollect.stores.sqlite.backup import copy_pages
-from recollect.stores.sqlite.connection import begin_immediate
+from recollect.stores.sqlite.connection import begin_immediate, checkpointed
 from recollect.stores.sqlite.file import connected
 from recollect.stores.sqlite.key import Key
 from recollect.stores.sqlite.pages import file_of, read_file
@@ -38,85 +39,108 @@ _NOTE = """
 
 def blank(path: Path, key: Key | None = None) -> bool:
     """Overwrite the unused parts of all pages; False while somebody is in the way."""
+    try:
+        return _in_place(path) if key is None else _anew(path, key)
+    except apsw.BusyError:
+        return False
+
+
+@contextmanager
+def _opened(path: Path, key: Key | None = None) -> Iterator[apsw.Connection]:
     connection = connected(path, key)
     try:
         connection.set_busy_timeout(_BUSY_MILLISECONDS)
-        return _in_place(connection, path) if key is None else _anew(connection, path, key)
-    except apsw.BusyError:
-        return False
+        yield connection
     finally:
         connection.close()
 
 
-def _in_place(connection: apsw.Connection, path: Path) -> bool:
-    """In the file itself.
+def _in_place(path: Path) -> bool:
+    """In the file itself, a few pages at a time, so that nobody waits long to write.
+
+    Which pages to look at is found out while others write. What they leave in the others meanwhile is nothing that was
+    deleted before, and whoever calls this looks at every byte afterwards.
+    """
+    with _opened(path) as connection:
+        if not checkpointed(connection):
+            return False
+        few = int(connection.pragma("page_count")) < _MOST_PAGES
+        places = [at for at, _ in _dirty(connection)] if few else []
+    return all(
+        _wiped_over(path, places[start : start + _PAGES_AT_ONCE]) for start in range(0, len(places), _PAGES_AT_ONCE)
+    )
+
+
+def _wiped_over(path: Path, places: Sequence[int]) -> bool:
+    """Blank some pages, through a connection that has none of them in mind.
 
     What is unused means nothing to anybody, so that it may be written without a log. But it must not come back: with
     the write lock held and the log empty nobody else writes to the file, and the commit that follows makes everybody,
     in every process, read its pages anew before it writes one.
     """
-    begin_immediate(connection)
-    log = path.with_name(path.name + "-wal")
-    if log.exists() and log.stat().st_size:
-        connection.execute("rollback")
-        return False
-    few = int(connection.pragma("page_count")) < _MOST_PAGES
-    if few and _blanked(connection):
+    with _opened(path) as connection:
+        if not checkpointed(connection):
+            return False
+        begin_immediate(connection)
+        if _has_log(path):  # somebody came in between
+            return False
+        file = file_of(connection)
+        for at in places:
+            clean = _cleaned(file.read(at, file.size_of_page), first=at == 0)
+            if clean is not None:
+                file.write(at, clean)
+        file.sync()
         connection.execute(_NOTE)
         connection.execute("commit")
-    return True
+        return True
 
 
-def _anew(connection: apsw.Connection, path: Path, key: Key) -> bool:
+def _has_log(path: Path) -> bool:
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _anew(path: Path, key: Key) -> bool:
     """A blanked copy, written back by SQLite in one commit.
 
     Of an encrypted page every byte changes with any: if the power failed while it was written in its place, all of it
     would be lost. So it goes through the log, and because SQLite writes no single pages for others, the whole file
     does. It is left alone when it is blank already.
     """
-    log = path.with_name(path.name + "-wal")
-    if log.exists() and log.stat().st_size:
+    if _has_log(path):
         return False
-    if not any(True for _ in _dirty(connection)):
-        return True
-    seen = connection.pragma("data_version")
     aside = path.with_name(path.name + COPY)
-    aside.unlink(missing_ok=True)
-    copied = connected(aside, key)
-    try:
-        copy_pages(connection, copied)
-        _blanked(copied)
-        return _written_back(path, key, copied, lambda: bool(connection.pragma("data_version") == seen))
-    finally:
-        copied.close()
+    with _opened(path, key) as connection:
+        if not any(True for _ in _dirty(connection)):
+            return True
+        seen = connection.pragma("data_version")
         aside.unlink(missing_ok=True)
+        try:
+            with _opened(aside, key) as copied:
+                copy_pages(connection, copied)
+                _blanked(copied)
+                return _written_back(path, key, copied, lambda: bool(connection.pragma("data_version") == seen))
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def _written_back(path: Path, key: Key, copied: apsw.Connection, still: Callable[[], bool]) -> bool:
     """False when somebody wrote since the copy was made: it would take that back."""
-    into = connected(path, key)
-    try:
-        into.set_busy_timeout(_BUSY_MILLISECONDS)
-        with into.backup("main", copied, "main") as work:
-            work.step(1)  # from here on nobody else writes
-            if not still():
-                return False
-            while not work.done:
-                work.step(_PAGES_AT_ONCE)
-        return True
-    finally:
-        into.close()
+    with _opened(path, key) as into, into.backup("main", copied, "main") as work:
+        work.step(1)  # from here on nobody else writes
+        if not still():
+            return False
+        while not work.done:
+            work.step(_PAGES_AT_ONCE)
+    return True
 
 
-def _blanked(connection: apsw.Connection) -> int:
-    """How many pages were not blank where they are unused, and are now."""
-    file, count = file_of(connection), 0
+def _blanked(connection: apsw.Connection) -> None:
+    """All pages of a file that nobody else has."""
+    file = file_of(connection)
     for at, page in _dirty(connection):
         file.write(at, page)
-        count += 1
-    if count:
-        file.sync()
-    return count
+    file.sync()
 
 
 def _dirty(connection: apsw.Connection) -> Iterator[tuple[int, bytes]]:

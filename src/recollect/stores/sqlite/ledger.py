@@ -13,14 +13,18 @@ from recollect.clock import from_micros, to_micros
 from recollect.errors import Conflict, NotFound
 from recollect.stores.erasing import Erasure
 from recollect.stores.receipts import ErasureReceipt
+from recollect.stores.sqlite.evidence import Evidence
 from recollect.stores.sqlite.rows import moment
 
-_LEDGER = """
-    select id, subject, parts, phase, requested_at, deleted_at, erased, rederived, evidence, receipt, elsewhere
+_COLUMNS = "id, subject, parts, phase, requested_at, deleted_at, erased, rederived, evidence, receipt, elsewhere"
+_LEDGER = f"""
+    select {_COLUMNS}
     from erasures
     where phase <> 'complete' or not ?
     order by link is null, link, requested_at, id
-"""
+"""  # noqa: S608 - a constant list of columns
+
+_ROW = f"select {_COLUMNS} from erasures where id = ?"  # noqa: S608
 
 _ENTER = """
     insert or ignore into erasures (id, subject, parts, phase, requested_at, elsewhere)
@@ -35,7 +39,7 @@ _ADD = """
 
 _FINISH = """
     update erasures
-    set phase = 'complete', link = ?, receipt = ?
+    set phase = 'complete', link = ?, receipt = ?, evidence = ?
     where id = ? and phase <> 'complete'
 """
 
@@ -65,9 +69,8 @@ def rows(connection: apsw.Connection, *, unfinished: bool = False) -> list[Erasu
 
 
 def row(connection: apsw.Connection, id: str) -> Erasure:
-    for one in rows(connection):
-        if one.id == id:
-            return one
+    for found in connection.execute(_ROW, (id,)):
+        return _erasure(found)
     raise NotFound(f"there is no erasure {id!r} in this store's ledger; enter it first")
 
 
@@ -91,15 +94,16 @@ def deleted(connection: apsw.Connection, id: str, now: datetime) -> None:
 
 
 def finish(connection: apsw.Connection, receipt: ErasureReceipt, now: datetime) -> ErasureReceipt:
-    known = row(connection, receipt.id).receipt
-    if known is not None:  # another process came first
-        return known
+    entered = row(connection, receipt.id)
+    if entered.receipt is not None:  # another process came first
+        return entered.receipt
     last = connection.execute(
         "select link, receipt from erasures where link is not null order by link desc limit 1"
     ).fetchone()
     link, before = (0, None) if last is None else (last[0], json.loads(last[1])["sha256"])
     done = receipt.after(before, now)
-    connection.execute(_FINISH, (link + 1, json.dumps(done.as_json()), receipt.id))
+    kept = Evidence.unpacked(salt(connection), entered.evidence).few.packed
+    connection.execute(_FINISH, (link + 1, json.dumps(done.as_json()), kept, receipt.id))
     return done
 
 

@@ -9,7 +9,7 @@ import apsw
 
 from recollect.stores.receipts import Scan
 from recollect.stores.sqlite import ledger
-from recollect.stores.sqlite.connection import translated
+from recollect.stores.sqlite.connection import checkpointed, translated
 from recollect.stores.sqlite.evidence import Evidence
 from recollect.stores.sqlite.file import connected
 from recollect.stores.sqlite.gaps import COPY, blank
@@ -29,8 +29,6 @@ _LIVE = (
         by_session, terms
     from records
     """,
-    "select data from vectors_a",
-    "select data from vectors_b",
     "select id, kind, content, metadata from entries",
     "select id, plan_hash, owner from tasks",
     "select state from checkpoints",
@@ -39,6 +37,9 @@ _LIVE = (
     "select path from paths",
     "select value from meta",
     "select id, subject, receipt from erasures",
+    # The largest last: what is found is mostly a text that somebody else has too, and looking ends when all are.
+    "select data from vectors_a",
+    "select data from vectors_b",
 )
 
 
@@ -53,8 +54,7 @@ def emptied_log(path: Path, key: Key | None = None) -> bool:
         connection = connected(path, key)
         try:
             connection.set_busy_timeout(_BUSY_MILLISECONDS)
-            busy, *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchone() or (1,)
-            return not busy
+            return checkpointed(connection)
         finally:
             connection.close()
 
@@ -94,10 +94,12 @@ def _chunks(file: Path) -> Iterator[bytes]:
 def _explained(connection: apsw.Connection, evidence: Evidence, found: set[int]) -> set[int]:
     """Those that something which is still kept holds too."""
     shared: set[int] = set()
-    for some in _batches(_live_values(connection)):
-        if found <= shared:
+    values = _batches(_live_values(connection))
+    while left := sorted(found - shared):
+        some = next(values, None)
+        if some is None:
             break
-        shared |= evidence.traces.found_in([some]) & found
+        shared.update(left[one] for one in evidence.traces.only(left).found_in([some]))
     return shared
 
 
