@@ -184,9 +184,9 @@ async def test_what_was_written_while_the_copy_was_blanked_is_kept(tmp_path: Pat
     blanked = gaps._blanked
     loop = asyncio.get_running_loop()
 
-    def meanwhile(connection: apsw.Connection) -> int:
+    def meanwhile(connection: apsw.Connection) -> None:
         asyncio.run_coroutine_threadsafe(other.write(put("meanwhile")), loop).result()
-        return blanked(connection)
+        blanked(connection)
 
     monkeypatch.setattr(gaps, "_blanked", meanwhile)
     assert not await asyncio.to_thread(blank, store.path, KEY)
