@@ -92,11 +92,20 @@ async def provably(path: Path, user: int) -> tuple[Took, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=100_000)
-    items = parser.parse_args().items
+    parser.add_argument(
+        "--filled", type=Path, help="a store that was filled before, or where to keep one; it is copied"
+    )
+    given = parser.parse_args()
+    items, filled = given.items, given.filled
+    if filled is not None and not filled.exists():
+        asyncio.run(fill(filled, items))
     directory = Path(tempfile.mkdtemp(prefix="recollect-erase-"))
     try:
         path = directory / "store.db"
-        asyncio.run(fill(path, items))
+        if filled is None:
+            asyncio.run(fill(path, items))
+        else:
+            shutil.copy(filled, path)
         size = path.stat().st_size
         delete = asyncio.run(plainly(path))
         # Twice: the first also blanks what years of moved rows have left between the others.
