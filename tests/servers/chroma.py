@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.servers.redis import free_port
+from tests.servers.ports import free_port
 
 _PATIENCE = 60.0
 

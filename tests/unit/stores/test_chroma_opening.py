@@ -26,7 +26,7 @@ from recollect.stores.connect import connect
 from recollect.testing import ManualClock
 from recollect.testing.samples import EVERYTHING, append, ids, put, vector
 from tests.servers.chroma import ChromaServer
-from tests.servers.redis import free_port
+from tests.servers.ports import free_port
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,8 @@ from recollect.stores.redis.promise import check_version
 from recollect.stores.redis.server import Patience
 from recollect.testing import ManualClock
 from recollect.testing.samples import LOG, TASKS, append, ids, put, save
-from tests.servers.redis import RedisServer, free_port
+from tests.servers.ports import free_port
+from tests.servers.redis import RedisServer
 
 HASTY = Patience(answer=0.5, altogether=0.5)
 
