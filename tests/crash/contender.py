@@ -40,10 +40,11 @@ def set_wrong(wrong: float, jump: float, seconds: float) -> None:
 
 
 async def contend(store: LogAndTasks, me: str, notes: int, seconds: float) -> None:
-    """Count up in each task's state, under its lease."""
+    """Count up in each task's state, under its lease, for a while and until it has counted at all."""
     chance = random.Random(me)
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    counted = False
+    while time.monotonic() < deadline or not counted:
         task = chance.choice(TASK_IDS)
         try:
             lease = await store.claim(TASKS, task, me, LEASE)
@@ -59,6 +60,7 @@ async def contend(store: LogAndTasks, me: str, notes: int, seconds: float) -> No
         except FencedOut:
             note(notes, "refused", me, task, lease.fence)
         else:
+            counted = True
             note(notes, "saved", me, task, lease.fence, count)
             await store.release(lease)
 

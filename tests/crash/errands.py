@@ -77,5 +77,12 @@ async def run_all(errands: list[Errand], store: RedisStore, times: int) -> None:
             group.create_task(errand.run(store, times))
 
 
+async def saved_again(errands: list[Errand]) -> None:
+    """Until each of them was told of one save more: however slow the machine, something happens to every one."""
+    before = [errand.saved for errand in errands]
+    while any(errand.saved == then for errand, then in zip(errands, before, strict=True)):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 async def all_faults(errands: list[Errand], store: RedisStore) -> list[str]:
     return [fault for errand in errands for fault in await errand.faults(store)]

@@ -6,10 +6,12 @@ import asyncio
 import json
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from recollect import AgentMemory, ResumableAgent
+from recollect.errors import FencedOut
 from recollect.memory import task_life, turn_record
 from recollect.runtime import running
 from recollect.runtime.in_order import Share, write_in_order
@@ -46,7 +48,11 @@ async def step(memory: AgentMemory) -> None:
         await ctx.memory.end_task(True, "It is there.")
         await ctx.memory.episodic.store("We had a party.")
 
-    await ResumableAgent(memory, lease_ttl=0.5, max_attempts=50, on_conflict="wait").run("t", [migrate])
+    agent, done = ResumableAgent(memory, lease_ttl=0.5, max_attempts=50, on_conflict="wait"), False
+    while not done:
+        with suppress(FencedOut):  # on a machine so slow that the lease ran out: it goes on where it stopped
+            await agent.run("t", [migrate])
+            done = True
 
 
 ACTS = {"turn": turn, "task": task, "step": step}

@@ -157,7 +157,7 @@ async def test_what_a_sleeper_puts_into_its_place_too_late_is_not_seen(url: str)
 
 
 async def test_a_server_that_goes_and_comes_back_loses_nothing(server: ChromaServer, url: str, table: Table) -> None:
-    store = await ChromaStore.open(url, settle_after=4, patience=5)
+    store = await ChromaStore.open(url, settle_after=4, patience=60)
     acknowledged, unknown = set[str](), set[str]()
     for round in range(3):
         for number in range(6):

@@ -38,8 +38,9 @@ class Killing:
         if not path.exists():
             self._turn = 0
         child = self._nursery.child("scribe", "on", path, self._ledger.writing, self._turn)
-        # Once it writes, let it write for a random while; a few are killed before they have begun.
-        came = self._ledger.wait(30) if self._chance.random() < 0.9 else []
+        # Once it writes, let it write some turns and for a random while; a few are killed before they have begun.
+        turns = self._chance.randint(1, 4) if self._chance.random() < 0.9 else 0
+        came = [line for _ in range(turns) for line in self._ledger.wait(30)]
         await asyncio.sleep(self._chance.uniform(0, 0.05))
         self._nursery.kill(child)
         came += self._ledger.read()

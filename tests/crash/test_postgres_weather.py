@@ -113,7 +113,7 @@ async def test_to_ask_again_neither_doubles_nor_loses(
     table.held("D8", f"{fault}: {proxy.failures} in {WRITERS * TIMES} writes on PostgreSQL", len(found))
     assert found == []
     assert proxy.failures >= 3
-    assert max(wait for writer in writers for wait in writer.waits) < 10, "somebody waited for an answer for ever"
+    assert max(wait for writer in writers for wait in writer.waits) < 60, "somebody waited for an answer for ever"
 
 
 async def test_a_write_without_a_name_of_its_own_is_doubled(postgres: Server, chance: random.Random, table: Table):

@@ -16,7 +16,7 @@ from recollect.errors import Unsupported
 from recollect.stores.redis import RedisStore
 from recollect.stores.redis.server import Patience
 from recollect.testing.samples import ADA, BOB, append
-from tests.crash.errands import Errand
+from tests.crash.errands import Errand, saved_again
 from tests.crash.table import Table
 from tests.servers.redis import RedisCluster
 
@@ -33,6 +33,7 @@ async def test_a_cluster_that_loses_a_primary_goes_on(tmp_path: Path, table: Tab
             Errand(f"w{number}", owner=replace(ADA, user=f"u{number}", agent=f"a{number}")) for number in range(WRITERS)
         ]
         running = [asyncio.create_task(errand.run(store, 100_000)) for errand in errands]
+        await saved_again(errands)
         await asyncio.sleep(1)
         await asyncio.to_thread(cluster.nodes[1].kill)
         for errand in errands:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from redis.backoff import ConstantBackoff
 
 from recollect.stores.redis import RedisStore, commits
 from recollect.stores.redis.server import Patience
-from tests.crash.errands import Errand, all_faults, run_all
+from tests.crash.errands import Errand, all_faults, run_all, saved_again
 from tests.crash.proxy import FAULTS, Fault, FaultProxy
 from tests.crash.table import Table
 from tests.servers.redis import RedisServer
@@ -74,11 +75,13 @@ async def test_a_server_that_is_gone_for_ten_seconds_is_waited_for_or_told_of(
     errands = [Errand(f"w{number}") for number in range(WRITERS)]
     store = await RedisStore.open(server.url)
     running = [asyncio.create_task(errand.run(store, 100_000)) for errand in errands]
-    await asyncio.sleep(0.3)
+    await saved_again(errands)
+    began = time.monotonic()
     await asyncio.to_thread(server.stop)
     await asyncio.sleep(GONE)
     before = [errand.saved for errand in errands]
     await asyncio.to_thread(server.start)
+    gone = time.monotonic() - began
     for errand, saved in zip(errands, before, strict=True):
         errand.enough = saved + 20
     await asyncio.gather(*running)
@@ -87,7 +90,8 @@ async def test_a_server_that_is_gone_for_ten_seconds_is_waited_for_or_told_of(
     told, done = sum(errand.doubtful for errand in errands), sum(errand.saved for errand in errands)
     table.held("D8", f"a Redis server gone for {GONE} s: {done} saves, {told} calls told of it", len(found))
     assert found == []
-    assert told == WRITERS
+    # Once, as long as it is back by the time that the second call would be given up.
+    assert WRITERS <= told <= WRITERS * (gone // (Patience().altogether - 1))
 
 
 async def test_without_the_memory_of_batches_a_retry_doubles(

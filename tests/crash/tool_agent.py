@@ -6,12 +6,14 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from recollect import AgentMemory, AgentWithMemory
 from recollect.agent import AgentEvent, journal, rounds
 from recollect.agent.journal import Kept
+from recollect.errors import FencedOut
 from recollect.inference.chat import ChatMessage, OnText, Reply, ToolCall, ToolSpec
 from recollect.runtime import failpoints, lease
 from tests.crash.ledger import note
@@ -77,7 +79,10 @@ async def run(path: Path, notes: int) -> None:
         agent = AgentWithMemory(
             memory, tools_of(notes), Planner(), on_event=watch, lease_ttl=_LEASE, on_conflict="wait"
         )
-        answer = await agent.run(TASK, task_id="journey")
+        answer = ""
+        while not answer:
+            with suppress(FencedOut):  # on a machine so slow that the lease ran out: it goes on where it stopped
+                answer = await agent.run(TASK, task_id="journey")
         told = [one.metadata.get("step") for one in await memory.episodic.get_recent(50)]
         steps = [one for one in told if one is not None]
         said = await memory.conversation.get_last_n(10)

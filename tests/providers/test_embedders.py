@@ -132,6 +132,7 @@ async def test_what_does_not_pass_is_our_error_with_what_to_do(
 
 
 async def test_one_that_hangs_is_asked_again_in_time(embedder: Opened, wire: Wire, waits: list[float]):
+    await embedder()  # which loads the client: that takes seconds by itself
     embedding = await embedder(embed_timeout=4.0)
     wire.embedding_script(Hang())
     assert (await embedding.embed(["the cello"])).shape == (1, 64)

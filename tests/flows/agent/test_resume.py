@@ -272,7 +272,7 @@ async def test_a_run_that_another_has_is_left_alone(memory: AgentMemory):
     with pytest.raises(LeaseHeld):
         await agent.run("Order tea.", task_id="t")
     waiting = asyncio.create_task(
-        AgentWithMemory(memory, model=Scripted(says("Tea.")), on_conflict="wait", lease_ttl=0.3).run(
+        AgentWithMemory(memory, model=Scripted(says("Tea.")), on_conflict="wait", lease_ttl=3).run(
             "Order tea.", task_id="t"
         )
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +56,13 @@ def listing(messages: list[Message], before: str | None) -> str:
     return " ".join([*said, *(message.content.split()[-1] for message in messages)])
 
 
-def slow(messages: list[Message], before: str | None) -> str:
-    time.sleep(0.3)
-    return "told slowly"
+class Held:
+    """A summariser that says when it is asked, and answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, messages: list[Message], before: str | None) -> str:
+        self.asked.set()
+        assert self.go_on.wait(10)
+        return "told slowly"

@@ -19,7 +19,7 @@ from recollect.values import Space
 from tests.embedders import HashEmbedder
 from tests.servers.redis import RedisServer
 
-ONCE = Patience(answer=1.0, altogether=1.0)
+ONCE = Patience(answer=3.0, altogether=3.0)
 
 
 @pytest.fixture

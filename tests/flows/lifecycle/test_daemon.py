@@ -37,7 +37,7 @@ class Moody(HashEmbedder):
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110 - what is waited for is in the store, which has no events
             await asyncio.sleep(0.005)
 
@@ -122,7 +122,7 @@ async def test_it_ends_by_itself_when_its_store_was_closed(opener: Opener):
     await memory._parts.stores.close()
     daemon = memory.lifecycle._daemon
     assert daemon is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.wait([daemon])
     assert daemon.exception() is None
 

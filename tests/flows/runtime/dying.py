@@ -18,7 +18,7 @@ async def learn(state: dict[str, Any], ctx: Any) -> None:
 
 async def main(path: str) -> None:
     async with AgentMemory.open(path, embedder=HashEmbedder()) as memory:
-        await ResumableAgent(memory, lease_ttl=1, on_conflict="wait").run("t", [learn] * 3)
+        await ResumableAgent(memory, lease_ttl=2, on_conflict="wait").run("t", [learn] * 3)
 
 
 if __name__ == "__main__":

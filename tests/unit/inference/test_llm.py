@@ -90,10 +90,11 @@ async def test_a_thread_that_hangs_is_given_up_and_their_number_is_bounded():
             await model.ask("hello")
     finally:
         go.set()
-    deadline = time.perf_counter() + 10
+    deadline = time.perf_counter() + 60
     while any(thread.name.startswith("recollect-llm") for thread in threading.enumerate()):
         assert time.perf_counter() < deadline
         await asyncio.sleep(0.01)
+    model._timeout = 60  # whoever answers may have to wait for a busy machine
     assert await model.ask("hello") == "late"
 
 

@@ -45,7 +45,7 @@ def test_a_sentence_without_end_is_cut_into_even_parts():
 
 
 def test_hostile_whitespace_and_punctuation_take_linear_time():
-    started = time.perf_counter()
+    started = time.thread_time()
     for filling in (" ", ")", "!", "\n", '."', ". "):
         passages("word. " * 300 + filling * 200_000, cut)
-    assert time.perf_counter() - started < 20
+    assert time.thread_time() - started < 20

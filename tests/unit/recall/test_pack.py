@@ -266,9 +266,9 @@ class TestWhatWasRecalled:
 
     @pytest.mark.parametrize("text", ["\n" * 300_000, "- (" * 100_000, "- (2026-01-01, " * 20_000, "> " * 150_000])
     def test_is_looked_for_in_one_pass(self, text: str):
-        began = time.perf_counter()
+        began = time.thread_time()
         is_recalled(text + "(")
-        assert time.perf_counter() - began < 2.0
+        assert time.thread_time() - began < 2.0
 
     def test_is_known_in_the_middle_of_a_sentence_by_its_session(self):
         assert is_recalled("You told me: The dog is called Biscuit. (2026-01-01, session s-3), so I know.")

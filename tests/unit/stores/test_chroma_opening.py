@@ -139,7 +139,7 @@ async def test_a_server_that_is_not_there_or_does_not_answer_is_told_of(tmp_path
 
 
 async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(server: ChromaServer):
-    store = await ChromaStore.open(server.create("silent"), patience=0.5)
+    store = await ChromaStore.open(server.create("silent"), patience=3)
     server.send(signal.SIGSTOP)
     try:
         with pytest.raises(StoreUnavailable, match="did not answer in time"):

@@ -80,7 +80,7 @@ async def test_a_large_space_is_searched_by_an_index_that_finds_the_same(
 
 async def _used(url: str) -> bool:
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as watching:
-        for _ in range(100):
+        for _ in range(600):
             if await (await watching.execute(_USED)).fetchone():
                 return True
             await asyncio.sleep(0.05)  # the server counts a moment later

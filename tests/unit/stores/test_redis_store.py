@@ -24,7 +24,7 @@ from tests.servers.redis import RedisServer
 async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
     with server.client() as client:
         client.flushall()
-    opened = await RedisStore.open(server.url, patience=Patience(answer=0.5, altogether=1))
+    opened = await RedisStore.open(server.url)
     yield opened
     await opened.close()
 
@@ -158,6 +158,8 @@ async def test_a_full_server_is_told_and_still_forgets(store: RedisStore, server
 
 
 async def test_a_server_that_goes_is_told_and_found_again(store: RedisStore, server: RedisServer):
+    await store.close()
+    store = await RedisStore.open(server.url, patience=Patience(answer=2, altogether=2))
     await store.write(append("a"))
     await asyncio.to_thread(server.kill)
     try:
@@ -169,6 +171,7 @@ async def test_a_server_that_goes_is_told_and_found_again(store: RedisStore, ser
         await asyncio.to_thread(server.start)
     await store.write(append("b"))
     assert ids(await store.recent(LOG)) == ["a", "b"]
+    await store.close()
 
 
 async def test_what_is_called_off_ends(store: RedisStore):
@@ -181,7 +184,7 @@ async def test_what_is_called_off_ends(store: RedisStore):
         await asyncio.sleep(0.05)
         for one in running:
             one.cancel()
-        done, going_on = await asyncio.wait(running, timeout=2)
+        done, going_on = await asyncio.wait(running, timeout=30)
         for one in going_on:
             one.cancel()
         assert going_on == set()

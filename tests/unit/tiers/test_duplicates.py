@@ -179,9 +179,9 @@ class TestWording:
         "piece", ["oh, ", "and ", "the ", "no, ", "a-", "e-mail ", "1,234", "it's'", "| ", "...", "\n"]
     )
     def test_a_long_text_takes_no_longer_than_its_length(self, piece: str):
-        started = time.perf_counter()
+        started = time.thread_time()
         wording(piece * (300_000 // len(piece)))
-        assert time.perf_counter() - started < 5
+        assert time.thread_time() - started < 5
 
     @pytest.mark.parametrize("text", ["...", "!!", "—", "The.", "Please!", "(also)"])
     def test_what_has_nothing_but_idle_words_is_only_like_itself(self, text: str):
