@@ -41,6 +41,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return Sharing(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> None:
+    """A question waits until what was just said is indexed, however slow the machine: that it gives up is no test's."""
+    from recollect.memory import turn_index
+
+    turn_index._PATIENCE = 60.0
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A server for this process's tests; where there is none they fail."""

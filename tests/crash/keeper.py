@@ -12,12 +12,18 @@ from tests.crash.agents import opened
 from tests.crash.contender import TASK_IDS, set_wrong
 from tests.crash.ledger import note
 
+_LOOKS = 8
+
 
 async def keep(memory: AgentMemory, me: str, notes: int, seconds: float) -> None:
-    """Checkpoint and look what is there, and now and then have the lifecycle look what may go."""
+    """Checkpoint and look what is there, and now and then have the lifecycle look what may go.
+
+    For a while, and until the lifecycle has looked a few times since the clocks leapt, however slow the machine.
+    """
     chance = random.Random(me)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    half, deadline = time.monotonic() + seconds / 2, time.monotonic() + seconds
+    looks = 0
+    while time.monotonic() < deadline or looks < _LOOKS:
         task = chance.choice(TASK_IDS)
         version = await memory.checkpoints.checkpoint(task, {"by": me})
         note(notes, "kept", me, task, version)
@@ -25,6 +31,7 @@ async def keep(memory: AgentMemory, me: str, notes: int, seconds: float) -> None
         note(notes, "history", me, task, version, *kept)
         if chance.random() < 0.2:
             await memory.lifecycle.run_once()
+            looks += time.monotonic() > half
         await asyncio.sleep(chance.uniform(0, 0.01))
 
 

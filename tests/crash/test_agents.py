@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -23,6 +24,8 @@ STEPS = 20
 TASKS = 64
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "1"))
 SMALL = 12
+# A zombie comes to the fence if somebody else took its task while it was frozen, which on a slow machine is rare.
+UNTIL_ONE_COMES = 6
 
 
 class Seen(NamedTuple):
@@ -49,8 +52,11 @@ class Chaos:
         self.kills = self.freezes = 0
         self.found: list[str] = []
 
-    async def run(self) -> list[str]:
-        """Until all tasks are done by everybody; what was wrong on the way and at the end."""
+    async def run(self, *, until: Callable[[list[str]], bool] | None = None) -> list[str]:
+        """Until all tasks are done by everybody; what was wrong on the way and at the end.
+
+        Where everything may go wrong there may be no end: then only `until` what was found is what was looked for.
+        """
         workers = [self._worker() for _ in range(WORKERS)]
         store = await store_at(self._place)
         seen: dict[str, Seen] = {}
@@ -64,6 +70,10 @@ class Chaos:
                     workers = self._strike(workers)
                     strike = len(self._ledger.lines) + self._chance.randint(*self._between)
                 seen = await self._look(store, seen)
+                if until is not None and until([*self.found, *verdict.faults_of_lines(self._ledger.lines)]):
+                    break
+            for worker in workers:
+                self._nursery.kill(worker)
             self._ledger.read()
             self.found += await self._faults_at_the_end(store)
         finally:
@@ -142,12 +152,19 @@ async def test_every_step_counts_once_whoever_is_killed(ground: Ground, chance: 
     assert sums["effect"] > ROUNDS * TASKS * STEPS, "nothing was ever run again: this run shows nothing"
 
 
-async def test_the_fence_alone_keeps_zombies_out(ground: Ground, ledger: Ledger, chance: random.Random, table: Table):
-    chaos = Chaos(ground.new(), ledger, chance, SMALL, mutant="unwatched")
-    found = await chaos.run()
-    done = f"the same with workers that ignore their own watch, {SMALL * STEPS} steps"
-    refused = sum(line[0] == "lost" for line in ledger.lines)
-    table.held("R1", f"{ground.name}: {done}, {chaos.freezes} freezes, {refused} zombies refused", len(found))
+@pytest.mark.timeout(300 + 120 * UNTIL_ONE_COMES)
+async def test_the_fence_alone_keeps_zombies_out(ground: Ground, chance: random.Random, table: Table):
+    found: list[str] = []
+    rounds = freezes = refused = 0
+    while not refused and rounds < UNTIL_ONE_COMES:
+        ledger = Ledger()
+        chaos = Chaos(ground.new(), ledger, chance, SMALL, mutant="unwatched")
+        found += await chaos.run()
+        rounds, freezes = rounds + 1, freezes + chaos.freezes
+        refused = sum(line[0] == "lost" for line in ledger.lines)
+        ledger.close()
+    done = f"the same with workers that ignore their own watch, {rounds * SMALL * STEPS} steps"
+    table.held("R1", f"{ground.name}: {done}, {freezes} freezes, {refused} zombies refused", len(found))
     assert found == []
     assert refused > 0, "no zombie ever came to the fence: this run shows nothing"
 
@@ -155,13 +172,16 @@ async def test_the_fence_alone_keeps_zombies_out(ground: Ground, ledger: Ledger,
 @pytest.mark.parametrize("ground", ["redis"], indirect=True)
 async def test_what_is_decided_on_old_rows_is_seen(ground: Ground, ledger: Ledger, chance: random.Random, table: Table):
     chaos = Chaos(ground.new(), ledger, chance, SMALL, mutant="heedless")
-    found = await chaos.run()
-    table.seen("R1", f"{ground.name}: no watch, rows not compared: {SMALL * STEPS} steps", len(found))
+    found = await chaos.run(until=bool)
+    table.seen("R1", f"{ground.name}: no watch, rows not compared", len(found))
     assert found
 
 
 async def test_a_zombie_that_writes_is_seen(ground: Ground, ledger: Ledger, chance: random.Random, table: Table):
+    def twice(found: list[str]) -> bool:
+        return any("times" in fault for fault in found)
+
     chaos = Chaos(ground.new(), ledger, chance, SMALL, mutant="naive")
-    found = await chaos.run()
-    table.seen("R1", f"{ground.name}: no watch, no fence, no version: {SMALL * STEPS} steps", len(found))
-    assert any("times" in fault for fault in found)
+    found = await chaos.run(until=twice)
+    table.seen("R1", f"{ground.name}: no watch, no fence, no version", len(found))
+    assert twice(found)

@@ -18,7 +18,7 @@ from tests.crash.table import Table
 KILLS = int(os.environ.get("CRASH_KILLS", "200"))
 # A new store now and then: its first moments are as good a time to die as any.
 KILLS_A_STORE = 20
-MUTANT_KILLS = 6
+MUTANT_KILLS = 12
 
 
 class Killing:

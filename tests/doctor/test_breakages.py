@@ -12,6 +12,7 @@ import pytest
 
 from recollect import StoreClosed
 from recollect.doctor.checklist import CHECKLIST
+from recollect.stores.sqlite import store as sqlite_store
 from tests.doctor.breakages import BREAKAGES, Breakage, Tools
 from tests.doctor.ward import Ward
 
@@ -84,8 +85,9 @@ async def test_a_small_store_is_looked_at_within_a_second(ward: Ward):
     assert min(took) < 1
 
 
-async def test_a_copy_is_known_of_at_once(ward: Ward):
+async def test_a_copy_is_known_of_at_once(ward: Ward, monkeypatch: pytest.MonkeyPatch):
     """Mutant: `vitals` does not wait for the note."""
+    monkeypatch.setattr(sqlite_store, "_COUNTED_WITHIN", 30)  # that it is not waited for for ever is another matter
     ward.raw("delete from meta where name = 'backed_up'")
     memory = await ward.opened()
     assert await ward.ill() == {"upkeep.backup": "warn"}

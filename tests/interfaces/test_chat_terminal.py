@@ -71,8 +71,7 @@ def test_ctrl_c_stops_an_answer_and_not_the_chat(tmp_path: Path):
     ):
         terminal.sendline("Tell me everything.")
         terminal.expect_exact("recalled nothing")
-        while not wire.requests:
-            pass
+        assert wire.asked.wait(60)
         terminal.sendintr()
         terminal.expect_exact("stopped")
         terminal.expect_exact(PROMPT)

@@ -17,7 +17,7 @@ from tests.servers.ports import free_port
 from tests.servers.postgres import OWNER, PASSWORD, Server
 
 _STAND_IN = "nobody"
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 60.0
 # Where `scripts/pgbouncer.sh` puts it; one that the system has comes first.
 _FETCHED = Path(__file__).parents[2] / ".venv" / "pgbouncer"
 

@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from tests.servers.ports import free_port
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 _DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 
@@ -74,7 +74,7 @@ class RedisServer:
 
     def client(self) -> redis.Redis:
         # Without the client's own patience: a server that is not up yet is asked again in a moment.
-        return redis.Redis(port=self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0))
+        return redis.Redis(port=self.port, socket_timeout=20, retry=Retry(NoBackoff(), 0))
 
     def kill(self) -> None:
         """As a crash does it."""
