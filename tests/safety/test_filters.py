@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from recollect import AgentMemory
-from recollect.errors import BadQuery, RecollectError
+from recollect.errors import BadQuery
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.where import FIELDS, Condition, Where, holds, parse_where
 from recollect.testing import ManualClock
@@ -56,7 +56,8 @@ THEIRS = put("theirs", [1, 0, 0, 0], "apple", metadata={"a": 1}, scope=OURS.item
 def test_whatever_is_filtered_by_the_answer_is_the_references_and_never_anothers(
     backend: str, request: pytest.FixtureRequest, tmp_path: Path
 ):
-    """The same grammar, through the whole backend. Mutants: a value that is put into the statement, not bound."""
+    """The same grammar, through the whole backend. Mutants: the text of a field, or a value of metadata, is put into
+    the statement and not bound: then a quote in it is an error of the store, which nobody has to expect here."""
     with asyncio.Runner() as runner:
         store: Any = runner.run(_opened(backend, request, tmp_path))
         reference = InMemoryStore(clock=ManualClock())
@@ -73,10 +74,7 @@ def test_whatever_is_filtered_by_the_answer_is_the_references_and_never_anothers
             except BadQuery:
                 return
             asked = Where(SPACE, conditions=conditions)
-            try:
-                found = runner.run(store.find(asked))
-            except RecollectError:
-                return
+            found = runner.run(store.find(asked))
             assert ids(found) == ids(runner.run(reference.find(asked)))
             assert "theirs" not in ids(found)
             assert runner.run(store.get(SPACE, "mine"))
@@ -124,7 +122,7 @@ async def test_fuzzed_questions_raise_nothing_but_our_errors(
             text = chance.choice(["", " "]).join(chance.choices(SYNTAX, k=chance.randint(1, 6)))
             try:
                 hits = await memory.semantic.search(text, 5, min_relevance=0.0, mode=chance.choice(["hybrid", "text"]))
-            except RecollectError:
+            except BadQuery:
                 continue
             answered += 1
             assert not any("eve" in hit.item.content for hit in hits)
