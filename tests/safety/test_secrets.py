@@ -73,7 +73,8 @@ async def given_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("policy", ["redact", "refuse"])
 async def test_no_method_lets_a_secret_into_the_file(policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Mutants: any one door without its policy; an imported summary that is taken as it is."""
+    """Mutants: any one door without its policy: a fact, a message, an episode, a procedure, a task under way, a state,
+    the result of a step; and what is imported as it is: a fact, a procedure, a summary."""
     await given_file(tmp_path / "given.jsonl", monkeypatch)
     names = [name for name in [*CASES, *IN_MIND] if name not in TO_THE_LETTER or policy == "refuse"]
     refused = await played(tmp_path / "a.db", policy, names, monkeypatch)

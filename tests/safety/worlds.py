@@ -136,6 +136,7 @@ async def _told(worlds: Worlds, memory: AgentMemory, pool: Pool, tiers: Collecti
             (TEXTS[1], {"source": PAGE, "metadata": {"whose": user}}),
             (f"{TEXTS[2]} So says {user}.", {"key": "tea", "metadata": {"deep": {"whose": user}}}),
             (f"{TEXTS[3]} So says {user}.", {"source": "tool", "at": now - timedelta(hours=1)}),
+            (f"{TEXTS[4]} So says {user}.", {"speaker": user, "session": "s"}),
             (ORDER, {"source": PAGE}),
             (f"{ORDER} So says {user}.", {"source": PAGE}),
         ):
