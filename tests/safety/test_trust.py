@@ -56,7 +56,7 @@ async def test_a_fact_is_worth_the_same_after_everything_that_can_happen_to_it(o
     """Merged, aged, repeated. Mutant: `said_again` takes the trust of who spoke last."""
     memory = await opener(user="ada", session="s", llm=extracts)
     first = await memory.remember(CLAIM, source=PAGE, importance=0.9)
-    for text in (CLAIM.lower(), f"{CLAIM} ", CLAIM.replace("favourite", "favorite")):
+    for text in (CLAIM.lower(), f"{CLAIM} ", CLAIM.replace(".", "!")):
         await memory.remember(text, source=PAGE)
     await memory.remember(CLAIM, source="agent")
     for _ in range(3):
@@ -76,7 +76,7 @@ async def test_a_page_that_says_what_the_user_says_too_is_worth_no_more_for_it(o
     memory = await opener(user="ada", session="s")
     page = await memory.remember(CLAIM, source=PAGE, importance=0.9)
     clock.forward(timedelta(hours=1))
-    own = await memory.remember(CLAIM.replace("favourite", "favorite"), source="user")
+    own = await memory.remember(CLAIM.replace(".", "!"), source="user")
     await memory.semantic.consolidate()
     await memory.lifecycle.run_once()
     found = {item.id: item for item in await everything(memory)}
