@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -52,6 +54,15 @@ OURS = put("mine", [1, 0, 0, 0], "apple", metadata={"a": 1, "deep": {"a": "x"}})
 THEIRS = put("theirs", [1, 0, 0, 0], "apple", metadata={"a": 1}, scope=OURS.item.scope.__class__("acme", "eve"))
 
 
+def quoted() -> Iterator[Where]:
+    """Every sign that means something in a statement, wherever a text can be compared."""
+    texts = [*QUOTES, "' or 1=1 --", "x') or ('1'='1", "x' union select 1 --"]
+    for path in ("source", "key", "session", "speaker", "agent", "a", "deep.a", "metadata.source"):
+        for text, sign in product(texts, ("eq", "ne", "gt", "lte", "prefix", "in", "has")):
+            if sign != "has" or path not in FIELDS:
+                yield Where(SPACE, conditions=parse_where({path: {sign: [text] if sign == "in" else text}}))
+
+
 @pytest.mark.parametrize("backend", ["sqlite", "postgres", "chroma"])
 def test_whatever_is_filtered_by_the_answer_is_the_references_and_never_anothers(
     backend: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -80,6 +91,9 @@ def test_whatever_is_filtered_by_the_answer_is_the_references_and_never_anothers
             assert runner.run(store.get(SPACE, "mine"))
 
         try:
+            for asked in quoted():
+                found = runner.run(store.find(asked))
+                assert ids(found) == ids(runner.run(reference.find(asked))), asked
             play()
         finally:
             runner.run(store.close())
