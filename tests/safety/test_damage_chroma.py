@@ -25,7 +25,7 @@ from tests.safety.hostile import confused
 from tests.safety.shaped import outcome
 
 VALUES: tuple[Any, ...] = (None, True, -1, 10**40, "x", [], {})
-PLAIN: tuple[Any, ...] = (True, -1, 1.5, "", "x")
+PLAIN: tuple[Any, ...] = (True, -1, 1.5, "", "x", "AAAAAA==")
 NO_JSON = ("", "{", "[1,", "\x00")
 SECRET = "heliotrope"
 # Of all that can be wrong with a record, so many are tried each time, and all of it in `make soak`.
