@@ -104,8 +104,8 @@ async def tried(worlds: Worlds, whose: int, calls: list[tuple[str, int]]) -> Non
         answers = [await _called(worlds, memory, name, seed, pool, call) for memory in (lonely, mine)]
         assert answers[0] == answers[1], f"{name} of {me}, seed {seed}: {_difference(*answers)}"
     assert await _seen(worlds.among_others, strangers) == before, f"{me} changed what is not theirs: {calls}"
-    own = [await _seen(world, {me: TIERS}) for world in (worlds.alone, worlds.among_others)]
-    assert own[0] == own[1], f"{me} has something else than they would have alone: {_difference(*own)}"
+    mine_alone, mine_among = await _seen(worlds.alone, {me: TIERS}), await _seen(worlds.among_others, {me: TIERS})
+    assert mine_alone == mine_among, f"{me} has something else than alone: {_difference(mine_alone, mine_among)}"
 
 
 def _as(memory: AgentMemory, scope: Scope) -> AgentMemory:
