@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 
 from recollect.errors import StoreCorrupt
+from recollect.stores.damage import Misshapen, as_written
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.sqlite import SqliteStore
 from recollect.testing.erasing import erasure, receipt
@@ -112,25 +113,24 @@ async def test_a_row_of_sqlite(tmp_path: Path, column: str):
 async def test_a_row_of_postgresql(postgres: Server):
     """Mutants: the same."""
     url = postgres.create("damage")
+    store = await PostgresStore.open(url)
+    await filled(store)
     faults = []
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as raw:
+        await raw.execute("select set_config('recollect.everyone', 'on', false)")
         for column in ODD:
-            store = await PostgresStore.open(url)
-            await filled(store)
-            await raw.execute("select set_config('recollect.everyone', 'on', false)")
             table, name = map(sql.Identifier, column.split("."))
-            place = sql.SQL("recollect.{}").format(table)
-            change = sql.SQL("update {} set {} = %s where {} = 'a'").format(place, name, sql.Identifier(_id(column)))
+            place, id = sql.SQL("recollect.{}").format(table), sql.Identifier(_id(column))
+            asked = await raw.execute(sql.SQL("select {} from {} where {} = 'a'").format(name, place, id))
+            [before] = await asked.fetchone() or (None,)
+            change = sql.SQL("update {} set {} = %s where {} = 'a'").format(place, name, id)
             try:
                 await damaged(store, column, partial(_changed, raw, change))
             except AssertionError as error:
                 faults.append(f"{column}: {error!s:.600}")
-            for one in ("records", "paths", "vectors", "postings", "entries", "tasks", "steps", "checkpoints"):
-                await raw.execute(sql.SQL("delete from recollect.{}").format(sql.Identifier(one)))
-            await raw.execute("delete from recollect.erasures")
-            await raw.execute("delete from recollect.spaces")
-            await store.close()
+            await raw.execute(change, (before,))
     assert faults == []
+    await store.close()
     postgres.drop("damage")
 
 
@@ -155,14 +155,21 @@ async def test_a_row_that_a_write_came_across_holds_up_no_other_write(tmp_path: 
     path = tmp_path / "store.db"
     store = SqliteStore.open(path)
     await filled(store)
+
+    def half_way(connection: apsw.Connection) -> None:
+        rows = connection.execute("select id, metadata from records")
+        for id, _ in rows:
+            with as_written(f"the row of {id}"):
+                raise Misshapen("metadata is no mapping")
+
     kept = []  # as a program does that looks at its errors later
     for number in range(3):
-        raw = apsw.Connection(str(path))
-        raw.execute("update erasures set parts = '5' where id = 'a'")
-        raw.close()
         with pytest.raises(StoreCorrupt) as told:
-            await store.finish(receipt("b"))
+            await store._writer.submit(half_way, durable=True)
         kept.append(told.value)
+        raw = apsw.Connection(str(path))
+        raw.execute("update records set access_count = access_count + 1")
+        raw.close()
         await store.write(put(f"another {number}"))
     assert len(await store.find(EVERYTHING)) == 5
     await store.close()
