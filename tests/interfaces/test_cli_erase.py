@@ -51,6 +51,38 @@ def test_nobody_is_erased_without_being_named_and_asked_about(call: Call, tmp_pa
     assert call(tmp_path, "verify-erasure", "nothing.json").code == NOT_FOUND
 
 
+def test_a_name_that_nothing_is_held_of_is_told_and_promised_all_the_same(call: Call, tmp_path: Path):
+    """Mutants: whoever is not there is not told of; it is told of somebody of whom something was erased."""
+    assert call(tmp_path, "remember", SECRET, "--user", "ada").code == OK
+    mistyped = call(tmp_path, "erase", "--user", "adda", "--yes")
+    assert (mistyped.code, "complete" in mistyped.out) == (OK, True)
+    assert mistyped.err.startswith("recollect: nothing was held of user adda: see that the name is spelt")
+    told = call(tmp_path, "erase", "--user", "adda", "--yes", "--json")
+    assert (told.code, told.json["nothing_held"]) == (OK, True)
+    (tmp_path / "receipt.json").write_text(told.out, "utf-8")
+    assert call(tmp_path, "verify-erasure", "receipt.json").code == OK
+    right = call(tmp_path, "erase", "--user", "ada", "--yes", "--json")
+    assert (right.json["nothing_held"], right.err) == (False, "")
+
+
+def test_a_restore_that_knows_of_no_erasures_says_so(call: Call, tmp_path: Path):
+    """Mutant: only how many were made again is said."""
+    assert call(tmp_path, "remember", SECRET, "--user", "ada").code == OK
+    assert call(tmp_path, "backup", "old.db").code == OK
+    assert call(tmp_path, "erase", "--user", "ada", "--yes").code == OK
+    blind = call(tmp_path, "restore", "old.db", "--to", "blind.db")
+    assert (blind.code, "0 erasures were made again" in blind.out) == (OK, True)
+    assert "whoever was erased since the backup was made is in" in " ".join(blind.err.split())
+    assert "--receipts STORE.erasures.jsonl" in blind.err
+    told = call(tmp_path, "restore", "old.db", "--to", "told.db", "--json")
+    assert told.json["receipts"] == []
+    seeing = call(
+        tmp_path, "restore", "old.db", "--to", "new.db", "--receipts", "recollect.db.erasures.jsonl", "--json"
+    )
+    assert (seeing.err, len(seeing.json["replayed"])) == ("", 1)
+    assert [Path(one).name for one in seeing.json["receipts"]] == ["recollect.db.erasures.jsonl"]
+
+
 def test_on_a_server_too(call: Call, tmp_path: Path, postgres: Server):
     url = f"{postgres.create('cli_erase')}?receipts={tmp_path / 'erasures.jsonl'}"
     assert call(tmp_path, "remember", SECRET, "--user", "ada", "--store", url).code == OK

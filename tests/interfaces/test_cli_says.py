@@ -41,6 +41,18 @@ def test_what_is_not_kept_is_not_said_to_be(tmp_path: Path, call: Call):
     assert call(tmp_path, "remember", "x", "--store", "a.db").err == ""
 
 
+def test_nothing_is_imported_or_moved_to_where_nothing_is_kept(tmp_path: Path, call: Call):
+    """Mutant: it is reported as added."""
+    call(tmp_path, "remember", "Ada likes tea.")
+    call(tmp_path, "export", "all.jsonl")
+    for more in ({}, {"RECOLLECT_STORE": "memory://"}):
+        done = call(tmp_path, "import", "all.jsonl", *([] if more else ["--store", "memory://"]), **more)
+        assert (done.code, done.out) == (USAGE, "")
+        assert "memory:// keeps nothing: an import would be gone when this command ends; use --store FILE" in done.err
+    moved = call(tmp_path, "migrate", "--to", "memory://")
+    assert (moved.code, moved.out, "memory:// keeps nothing" in moved.err) == (USAGE, "", True)
+
+
 def test_nothing_found_says_for_whom_and_how_to_see_more(tmp_path: Path, call: Call):
     call(tmp_path, "remember", "Ada likes tea.")
     done = call(tmp_path, "recall", "What is the capital of Mongolia?")

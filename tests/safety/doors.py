@@ -98,6 +98,7 @@ def _fact(chance: Random, pool: Pool) -> dict[str, Any]:
         "metadata": pool.metadata(chance),
         "importance": chance.choice([None, 0.1, 0.9]),
         "session": chance.choice([None, None, *SESSIONS]),
+        "speaker": chance.choice([None, None, *pool.owners]),
     }
 
 

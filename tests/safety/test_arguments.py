@@ -170,7 +170,8 @@ async def memory(
 
 
 async def test_no_argument_of_any_method_can_break_it(memory: AgentMemory, request: pytest.FixtureRequest):
-    """Mutants: any check of an argument is left out."""
+    """Mutants: any check of an argument is left out, such as that of an importance, of the kinds of a fact's fields, of
+    the id of a task, of a budget, of a path, of a ttl. (Half a character in a text is refused by stores as well.)"""
     few = request.node.callspec.params["memory"] != "memory"
     tried, faults = 0, []
     for name in names():

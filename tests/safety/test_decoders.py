@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -29,6 +30,7 @@ from recollect.lifecycle.extraction import facts_in
 from recollect.memory.tool_calls import tool_calls_of
 from recollect.runtime.codec import decode
 from recollect.settings import Settings
+from recollect.stores.erasing import Erasure
 from recollect.stores.ops import Append, Entry
 from recollect.stores.receipts import ErasureReceipt
 from recollect.stores.task import Step
@@ -41,7 +43,7 @@ from tests.safety.hostile import TEXTS, VALUES, confused, deep, written
 from tests.safety.worlds import plain
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-# Of a shared machine: what is slow here is slower than this by far.
+# Seconds of this process: what is slow here is slower than this by far, and a busy machine is no fault of ours.
 SOON = 5.0
 LITTLE = 300 << 20
 # Of all that can be wrong in a file, one in so many is tried each time, and all of it in `make soak`.
@@ -91,6 +93,19 @@ def receipts_beside(text: str) -> Callable[[Path], None]:
     return load
 
 
+def test_a_line_beside_a_store_that_is_no_text_is_passed_over(tmp_path: Path):
+    """Mutant: the file is read as text, and one torn byte makes it unreadable."""
+    path = tmp_path / "x.erasures.jsonl"
+    erasure = Erasure(id="e1", subject="ab", parts=("user",), requested_at=AT)
+    beside.keep(path, b"salt", [erasure])
+    with path.open("ab") as file:
+        file.write(b'{"entered": "\xff\xfe"}\n\xff\n')
+    beside.keep(path, b"salt", [replace(erasure, id="e2")])
+    known = beside.read(path)
+    assert known is not None
+    assert [one.id for one in known.entered] == ["e1", "e2"]
+
+
 # Each reads a text that somebody else may have written.
 OF_TEXT: dict[str, Callable[[str], Callable[[Path], Any]]] = {
     "checkpoint": lambda text: lambda _: decode(1, text),
@@ -127,7 +142,8 @@ OF_VALUE: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("reader", OF_TEXT)
 def test_a_text_of_somebody_else_is_read_or_refused(reader: str, tmp_path: Path):
-    """Mutants: any of the exceptions that a reader turns into ours is left out."""
+    """Mutants: of the exceptions that `decode`, `read_call`, `_parsed`, `_objects`, `unsealed` and `beside` expect,
+    any one is left out."""
     for kind, text in TEXTS.items():
         began = time.process_time()
         try:

@@ -40,7 +40,7 @@ async def filled(place: Any, **more: Any) -> AgentMemory:
 
 
 async def test_everything_that_is_written_is_its_owners_alone(tmp_path: Path):
-    """Mutants: `create_private` makes nothing; a copy is made with the usual mode."""
+    """Mutants: `create_private` makes nothing; a copy, an export or the receipts are made with the usual mode."""
     memory = await filled(tmp_path / "a.db")
     await memory.export(tmp_path / "a.jsonl")
     await memory.backup(tmp_path / "copy.db")
@@ -72,7 +72,8 @@ WRITERS: dict[str, Writer] = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 async def test_nothing_of_anybody_else_is_overwritten_or_followed(writer: str, tmp_path: Path):
-    """Mutants: a copy that follows links; `check_new` that asks `exists`."""
+    """Mutants: an export that looks through a link at what it would replace; `check_new`, or the backup's own look,
+    that asks `exists` while the copy takes its name by `os.replace` (either alone is made good by the other)."""
     memory = await filled(tmp_path / "a.db")
     await memory.backup(tmp_path / "backup.db")
     diary = tmp_path / "diary.txt"
@@ -94,7 +95,7 @@ async def test_nothing_of_anybody_else_is_overwritten_or_followed(writer: str, t
 
 @pytest.mark.parametrize("left", ["copy.db.partial", "copy.db.restoring", ".copy.db.partial"])
 async def test_a_link_that_waits_under_the_name_of_a_copy_on_its_way_is_not_followed(left: str, tmp_path: Path):
-    """Mutant: the copy on its way has a name that can be guessed."""
+    """Mutants: a backup, or what is restored, has a name on its way that can be guessed."""
     memory = await filled(tmp_path / "a.db")
     await memory.backup(tmp_path / "backup.db")
     diary = tmp_path / "diary.txt"

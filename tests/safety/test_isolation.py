@@ -76,7 +76,9 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any
 def test_whoever_is_among_others_sees_what_they_would_see_alone(
     places: tuple[Any, Any], tokens: Tokens, tmp_path: Path, request: pytest.FixtureRequest
 ):
-    """Mutants: any statement of any store without its space, or without its tenant."""
+    """Mutants: any statement of any store without its space, or without its tenant. Run by hand: `get` in memory, on
+    SQLite and on PostgreSQL; who speaks, on SQLite; keys of Redis without the agent; collections of Chroma without
+    the tenant."""
     kind = request.node.callspec.params["places"]
     with asyncio.Runner() as runner:
         worlds = runner.run(open_worlds(*places, tokens, tmp_path))

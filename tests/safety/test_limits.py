@@ -162,7 +162,7 @@ async def _raised(call: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("limit", LIMITS)
 async def test_beyond_a_limit_it_is_refused_by_name(limit: str, opener: Opener):
-    """Mutants: any of the limits is left out, or off by one."""
+    """Mutants: each of the limits off by one; that of a state, of the values of metadata and of a path left out."""
     within, beyond, says = LIMITS[limit]
     settings = Settings(max_content=5_000, max_state=10_000)
     memory = await opener(store="memory://", user="ada", session="s", settings=settings)

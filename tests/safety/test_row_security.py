@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from recollect import AgentMemory
+from recollect import AgentMemory, ResumableAgent
 from tests.embedders import HashEmbedder
 from tests.servers.postgres import PASSWORD, Server
 
@@ -24,6 +25,7 @@ async def guest(postgres: Server) -> AsyncIterator[str]:
             await memory.remember(f"The vault of {tenant} is blue.", metadata={"a": 1})
             await memory.record_turn("Hello.", "Hi.")
             await memory.checkpoints.checkpoint("job", {"a": 1})
+            await ResumableAgent(memory).run("run", [_step])
     with psycopg.connect(url) as owner:
         if not _has_guest(owner):
             with psycopg.connect(postgres.url("postgres", "postgres"), autocommit=True) as admin:
@@ -32,6 +34,10 @@ async def guest(postgres: Server) -> AsyncIterator[str]:
         owner.execute("grant all on all tables in schema recollect to guest")
     yield postgres.url("rows", "guest")
     postgres.drop("rows")
+
+
+async def _step(state: dict[str, Any]) -> str:
+    return "done"
 
 
 def _has_guest(connection: psycopg.Connection) -> bool:
@@ -44,7 +50,7 @@ def _rows(connection: psycopg.Connection, table: str) -> list[tuple[str]]:
 
 
 async def test_a_raw_query_without_a_tenant_sees_and_changes_nothing(guest: str):
-    """Mutant: the policy is not forced, or is left out of one table."""
+    """Mutant: row security is not enabled for one table."""
     with psycopg.connect(guest) as connection:
         for table in TABLES:
             assert _rows(connection, table) == [], table
@@ -56,10 +62,19 @@ async def test_a_raw_query_without_a_tenant_sees_and_changes_nothing(guest: str)
         assert counted == (0,)
 
 
+async def test_nor_does_the_owner_of_the_tables_without_one(guest: str, postgres: Server):
+    """Mutant: row security is not forced: then it holds for everybody but the owner, who we are."""
+    with psycopg.connect(postgres.url("rows")) as connection:
+        [owner] = connection.execute("select tableowner from pg_tables where tablename = 'records'").fetchone() or ("",)
+        assert connection.execute("select current_user").fetchone() == (owner,)
+        for table in TABLES:
+            assert _rows(connection, table) == [], table
+
+
 async def test_one_that_names_a_tenant_sees_that_one_alone(guest: str):
     with psycopg.connect(guest) as connection:
         connection.execute("set local recollect.tenant = 'acme'")
-        for table in ("spaces", "records", "paths", "vectors", "postings", "entries", "tasks", "checkpoints"):
+        for table in ("spaces", "records", "paths", "vectors", "postings", "entries", "tasks", "checkpoints", "steps"):
             assert {tenant for (tenant,) in _rows(connection, table)} == {"acme"}, table
         found = connection.execute("select content from recollect.records where content like '%globex%'").fetchall()
         assert found == []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from recollect import AgentMemory
-from recollect.errors import RecollectError, SecretRefused
+from recollect import AgentMemory, ResumableAgent
+from recollect.errors import RecollectError, SecretRefused, StepFailed
 from recollect.settings import Settings
 from recollect.testing import ManualClock
 from tests.embedders import HashEmbedder
@@ -21,6 +22,11 @@ from tests.safety.doors import CASES, IN_MIND, Pool
 SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ2sT4vW6xY8zC0fR7uI5"
 # A state comes back to the letter or not at all: there a secret is refused, or told of in the log.
 TO_THE_LETTER = {"checkpoints.checkpoint", "checkpoints.skip", "checkpoints.encoded"}
+# They take no text, and would take away from the file what another method has let in.
+TAKE_AWAY = {
+    *("forget", "forget_source", "erase", "semantic.forget", "quarantine.drop", "conversation.clear"),
+    *("checkpoints.delete", "lifecycle.run_once"),
+}
 
 
 def stored(path: Path) -> bytes:
@@ -52,7 +58,19 @@ async def played(path: Path, policy: str, names: list[str], monkeypatch: pytest.
                     await memory.record_step("think", "act()", "done")
                 except RecollectError:
                     await memory.start_task("plan another trip")
+        await _ran(memory, policy)
     return refused
+
+
+async def _ran(memory: AgentMemory, policy: str) -> None:
+    """A run with a secret in mind, which is no part of its state; a result is, and is kept to the letter."""
+
+    async def found(state: dict[str, Any]) -> str:
+        return f"The key is {SECRET}." if policy == "refuse" else "a key"
+
+    memory.working.set_task(f"Use the key {SECRET}.")
+    with suppress(StepFailed):
+        await ResumableAgent(memory, max_attempts=1).run("a run", [found])
 
 
 async def given_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,9 +91,11 @@ async def given_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("policy", ["redact", "refuse"])
 async def test_no_method_lets_a_secret_into_the_file(policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Mutants: any one door without its policy; an imported summary that is taken as it is."""
+    """Mutants: any one door without its policy: a fact, a message, an episode, a procedure, a task under way, a state,
+    the result of a step, what is in mind meanwhile; and what is imported as it is: a fact, a procedure, a summary."""
     await given_file(tmp_path / "given.jsonl", monkeypatch)
-    names = [name for name in [*CASES, *IN_MIND] if name not in TO_THE_LETTER or policy == "refuse"]
+    names = [name for name in [*CASES, *IN_MIND] if name not in TAKE_AWAY]
+    names = [name for name in names if name not in TO_THE_LETTER or policy == "refuse"]
     refused = await played(tmp_path / "a.db", policy, names, monkeypatch)
     raw = stored(tmp_path / "a.db")
     at = raw.find(SECRET.encode())

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from recollect import AgentMemory, ResumableAgent
+from recollect.doctor import DoctorReport, Finding
 from recollect.errors import RecollectError
 from recollect.settings import Settings
 from recollect.testing import ManualClock
@@ -61,7 +62,8 @@ def heard() -> Iterator[Heard]:
 async def test_nothing_that_is_kept_is_logged_or_told_in_an_error(
     place: str, heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Every public method, many times. Mutants: a log line, or an error, with a text that was kept."""
+    """Every public method, many times. Mutants: the policy's own line with the text it is about; the detail of an event
+    in the log; an error of `import_from` with a message in it."""
     told = [f"{text} {CANARY} {SECRET}" for text in doors.TEXTS]
     monkeypatch.setattr(Pool, "text", lambda self, chance: chance.choice(told))
     clock, chance = ManualClock(), Random(11)
@@ -151,7 +153,7 @@ async def _hostile(path: Path) -> str:
 def test_no_command_lets_a_stored_text_drive_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """Mutants: any of the ways to print without `clean`; a kind of escape left out of it."""
+    """Mutants: `say` or `complain` without `clean`; JSON in other letters than ASCII; a kind of escape left out."""
     held = asyncio.run(_hostile(tmp_path / "recollect.db"))
     call = caller(capsys, monkeypatch)
     run, kept = f"run {NAMED}", NAMED
@@ -194,6 +196,24 @@ def test_no_command_lets_a_stored_text_drive_the_terminal(
             done = call(tmp_path, *command, *more, COLUMNS="100", TERM="dumb")
             assert drives(done.out) | drives(done.err) == set(), (command, more, done.out, done.err)
     assert any(command[0] == "recall" for command in commands)
+
+
+@pytest.mark.filterwarnings("default::DeprecationWarning")
+@pytest.mark.parametrize("way", ["say", "complain", "aside", "complain_json", "print_json", "doctor"])
+def test_no_way_to_print_lets_a_text_drive_the_terminal(way: str, capsys: pytest.CaptureFixture[str]):
+    """Also those by which no stored text goes today. Mutants: any one of them without `clean`, or its escapes."""
+    from recollect.interfaces.cli import doctor, output
+
+    if way == "doctor":
+        finding = Finding(id="a.b", title="x", status="pass", detail=HOSTILE, why="x", fix="", mended=False)
+        doctor._show_table(DoctorReport(ManualClock()(), (finding,)))
+    elif way == "complain_json":
+        output.complain_json("StoreFull", HOSTILE)
+    else:
+        getattr(output, way)(HOSTILE)
+    said = capsys.readouterr()
+    assert "about tea" in " ".join((said.out + said.err).split())
+    assert drives(said.out) | drives(said.err) == set()
 
 
 def test_the_test_would_see_it():

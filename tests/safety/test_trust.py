@@ -53,10 +53,10 @@ def extracts(prompt: str) -> str:
 
 
 async def test_a_fact_is_worth_the_same_after_everything_that_can_happen_to_it(opener: Opener, clock: ManualClock):
-    """Merged, aged, repeated. Mutants: `said_again` takes the trust of who spoke last; a merge the highest."""
+    """Merged, aged, repeated. Mutant: `said_again` takes the trust of who spoke last."""
     memory = await opener(user="ada", session="s", llm=extracts)
     first = await memory.remember(CLAIM, source=PAGE, importance=0.9)
-    for text in (CLAIM.lower(), f"{CLAIM} ", CLAIM.replace("favourite", "favorite")):
+    for text in (CLAIM.lower(), f"{CLAIM} ", CLAIM.replace(".", "!")):
         await memory.remember(text, source=PAGE)
     await memory.remember(CLAIM, source="agent")
     for _ in range(3):
@@ -69,6 +69,19 @@ async def test_a_fact_is_worth_the_same_after_everything_that_can_happen_to_it(o
     assert found
     assert {item.trust for item in found} == {0.3}
     assert {item.source for item in found} == {PAGE}
+
+
+async def test_a_page_that_says_what_the_user_says_too_is_worth_no_more_for_it(opener: Opener, clock: ManualClock):
+    """Mutant: a merge keeps the oldest text and the highest trust."""
+    memory = await opener(user="ada", session="s")
+    page = await memory.remember(CLAIM, source=PAGE, importance=0.9)
+    clock.forward(timedelta(hours=1))
+    own = await memory.remember(CLAIM.replace(".", "!"), source="user")
+    await memory.semantic.consolidate()
+    await memory.lifecycle.run_once()
+    found = {item.id: item for item in await everything(memory)}
+    assert (found[page.id].trust, found[page.id].source, found[page.id].superseded_by) == (0.3, PAGE, own.id)
+    assert (found[own.id].trust, found[own.id].source, found[own.id].superseded_by) == (1.0, "user", None)
 
 
 @pytest.mark.parametrize("told", [{"trust": 0.3}, {"source": PAGE}, {"source": "web"}, {"source": "tool:browse"}])
@@ -126,7 +139,7 @@ async def test_an_approval_vouches_for_no_more_than_it_says(opener: Opener):
 async def test_a_doubtful_file_is_worth_no_more_than_it_is_said_to_be(
     opener: Opener, clock: ManualClock, tmp_path: Path, cap: float
 ):
-    """Facts, messages, episodes, summaries and procedures. Mutant: the cap is put on facts alone."""
+    """Mutants: the cap is left off facts, messages, episodes, summaries or procedures, one at a time."""
     theirs = await opener(user="eve", session="s", store="memory://")
     await theirs.remember(CLAIM, key="tea")
     await theirs.record_turn(OWN, "Noted.")
@@ -138,6 +151,7 @@ async def test_a_doubtful_file_is_worth_no_more_than_it_is_said_to_be(
     mine = await opener(user="ada", session="s", store="memory://", llm=extracts)
     await mine.import_from(tmp_path / "a.jsonl", trust=cap)
     assert await mine.conversation.trust() <= cap
+    assert (await mine.conversation.export())["rolled"]["trust"] <= cap
     clock.forward(timedelta(hours=2))
     await mine.lifecycle.run_once()
     found = await everything(mine)

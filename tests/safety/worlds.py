@@ -104,6 +104,8 @@ async def tried(worlds: Worlds, whose: int, calls: list[tuple[str, int]]) -> Non
         answers = [await _called(worlds, memory, name, seed, pool, call) for memory in (lonely, mine)]
         assert answers[0] == answers[1], f"{name} of {me}, seed {seed}: {_difference(*answers)}"
     assert await _seen(worlds.among_others, strangers) == before, f"{me} changed what is not theirs: {calls}"
+    mine_alone, mine_among = await _seen(worlds.alone, {me: TIERS}), await _seen(worlds.among_others, {me: TIERS})
+    assert mine_alone == mine_among, f"{me} has something else than alone: {_difference(mine_alone, mine_among)}"
 
 
 def _as(memory: AgentMemory, scope: Scope) -> AgentMemory:
@@ -136,6 +138,7 @@ async def _told(worlds: Worlds, memory: AgentMemory, pool: Pool, tiers: Collecti
             (TEXTS[1], {"source": PAGE, "metadata": {"whose": user}}),
             (f"{TEXTS[2]} So says {user}.", {"key": "tea", "metadata": {"deep": {"whose": user}}}),
             (f"{TEXTS[3]} So says {user}.", {"source": "tool", "at": now - timedelta(hours=1)}),
+            (f"{TEXTS[4]} So says {user}.", {"speaker": user, "session": "s"}),
             (ORDER, {"source": PAGE}),
             (f"{ORDER} So says {user}.", {"source": PAGE}),
         ):

@@ -31,10 +31,10 @@ class Known:
 def read(path: Path) -> Known | None:
     """What the file says; None when there is none."""
     try:
-        text = path.read_text("utf-8")
+        raw = path.read_bytes()
     except FileNotFoundError:
         return None
-    lines = [told for line in text.splitlines() if (told := _line(line)) is not None]
+    lines = [told for line in raw.splitlines() if (told := _line(line)) is not None]
     if not lines or lines[0].get(_MARK) != _FORMAT:
         raise StoreCorrupt(f"{path} does not say that it holds erasures; restore it, or move it away")
     try:
@@ -43,7 +43,7 @@ def read(path: Path) -> Known | None:
             tuple(_entered(told["entered"]) for told in lines if "entered" in told),
             tuple(ErasureReceipt.from_json(told["receipt"]) for told in lines if "receipt" in told),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorrupt(f"{path} is damaged ({error!r:.80}); restore it, or move it away") from error
 
 
@@ -109,9 +109,9 @@ def _sync_directory(path: Path) -> None:
         os.close(directory)
 
 
-def _line(text: str) -> dict[str, Any] | None:
+def _line(raw: bytes) -> dict[str, Any] | None:
     try:
-        told = json.loads(text)
+        told = json.loads(raw)
     except (ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) else None

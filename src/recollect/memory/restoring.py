@@ -25,6 +25,8 @@ class Restored:
     replayed: tuple[ErasureReceipt, ...]
     known: int
     """How many erasures are known of in all."""
+    receipts: tuple[Path, ...] = ()
+    """The files of erasures that were read; without any, nobody knows what was erased since the backup was made."""
 
 
 async def restore_store(
@@ -48,11 +50,11 @@ async def restore_store(
     # Under a name that nobody can have taken, or laid a link under, before.
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.restoring")
     beside_partial = partial.with_name(partial.name + ".erasures.jsonl")
+    read = tuple(dict.fromkeys(one for one in (kept if kept.is_file() else None, given) if one is not None))
     try:
         await asyncio.to_thread(copied, source, partial)
-        for one in (kept if kept.is_file() else None, given):
-            if one is not None:
-                await asyncio.to_thread(_merge, one, beside_partial)
+        for one in read:
+            await asyncio.to_thread(_merge, one, beside_partial)
         try:
             before, replayed = await _caught_up(partial, settings or Settings.load())
         except StoreError as error:
@@ -64,7 +66,7 @@ async def restore_store(
     finally:
         for left in (partial, beside_partial):
             left.unlink(missing_ok=True)
-    return Restored(target, tuple(one for one in replayed if one.id not in before), len(replayed))
+    return Restored(target, tuple(one for one in replayed if one.id not in before), len(replayed), read)
 
 
 async def finish_erasures(place: str | Path) -> list[ErasureReceipt]:

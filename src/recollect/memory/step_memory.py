@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol, cast
 
+from recollect.errors import SecretRefused
+from recollect.guard.policy import Policy
 from recollect.memory.parts import Parts
 from recollect.memory.waiting import Waiting
 from recollect.runtime.in_order import Share
@@ -47,6 +49,14 @@ class Minds:
     def restored(self, snapshot: Mapping[str, Any]) -> WorkingMemory:
         return WorkingMemory.from_snapshot(snapshot, llm=self._parts.llm, clock=self._parts.clock)
 
+    def without_secrets(self, snapshot: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Secrets blotted out as the settings say; where they are refused, what is in mind is not kept at all."""
+        try:
+            kept: Mapping[str, Any] = Policy.of(self._parts.settings).plain("what is in mind", snapshot).value
+        except SecretRefused:
+            return None
+        return kept
+
     def twin(self, told: list[tuple[Store, list[Write]]], name: str) -> Any:
         """The same memory over stores that wait; what keeps the tasks themselves does not."""
         stores = self._parts.stores
@@ -74,14 +84,20 @@ class TaskMind:
         self._holder = holder
         self._minds = minds
         self._borrows = borrows
+        self._seen: Mapping[str, Any] | None = None
+        self._kept: Mapping[str, Any] | None = None
 
     @property
     def working(self) -> WorkingMemory:
         return self._holder.working
 
     def snapshot(self) -> Mapping[str, Any] | None:
+        """As it may be kept: what is in mind passes no other door before it is in a checkpoint."""
         working = self._holder.working
-        return working.snapshot() if _anything_in(working) else None
+        seen = working.snapshot() if _anything_in(working) else None
+        if seen != self._seen:  # mostly it is as it was at the step before
+            self._seen, self._kept = seen, None if seen is None else self._minds.without_secrets(seen)
+        return self._kept
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         self._holder.working = self._minds.restored(snapshot)

@@ -101,7 +101,7 @@ def decode(schema: int, text: str) -> Document:
         document = json.loads(text)
         state, working = document["state"], document.get("working")
         by = Author(*document["by"]) if "by" in document else None
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreCorrupt(f"a checkpoint is not what was written: {error}") from error
     if not isinstance(state, dict) or not isinstance(working, dict | None):
         raise StoreCorrupt("a checkpoint is not what was written: its state is no object")

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from recollect.stores.base import Store
+from recollect.stores.damage import as_written, counts, named_texts, texts
 from recollect.stores.ops import Write
 from recollect.stores.receipts import ErasureReceipt, Scan
 from recollect.values import NOTHING, Space
@@ -39,13 +40,14 @@ class Erasure:
     @classmethod
     def of_texts(cls, *, parts: str, elsewhere: str, erased: str, receipt: str | None, **rest: Any) -> Erasure:
         """A row whose parts, hashes elsewhere, counts and receipt were kept as JSON."""
-        return cls(
-            parts=tuple(json.loads(parts)),
-            elsewhere=MappingProxyType(json.loads(elsewhere)),
-            erased=MappingProxyType(json.loads(erased)),
-            receipt=None if receipt is None else ErasureReceipt.from_json(json.loads(receipt)),
-            **rest,
-        )
+        with as_written("a row of the ledger of erasures"):
+            return cls(
+                parts=texts("parts", json.loads(parts)),
+                elsewhere=MappingProxyType(named_texts("elsewhere", json.loads(elsewhere))),
+                erased=MappingProxyType(counts("erased", json.loads(erased))),
+                receipt=None if receipt is None else ErasureReceipt.from_json(json.loads(receipt)),
+                **rest,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.stores.damage import text, whole
 from recollect.stores.task import Checkpoint, Step, Task
 from recollect.stores.task import StepStatus as StepStatus
 from recollect.stores.task import TaskStatus as TaskStatus
@@ -25,6 +26,11 @@ class Model:
     name: str
     dim: int
     fingerprint: str
+
+    @classmethod
+    def as_read(cls, name: Any, dim: Any, fingerprint: Any) -> Model:
+        """As a store has kept it; `MISREAD` where that is of another shape."""
+        return cls(text("name", name), whole("dim", dim), text("fingerprint", fingerprint))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from recollect.errors import BadInput
+from recollect.stores.damage import counts, maybe_text, one_of, text, texts, whole
 from recollect.values import NOTHING
 
 Status = Literal["complete", "pending_physical"]
@@ -57,9 +58,9 @@ class Scan:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Scan:
-        counts: dict[str, Any] = {name: int(count) for name, count in told.items() if name not in _TOLD}
-        said: dict[str, Any] = {name: tuple(map(str, told.get(name, ()))) for name in _TOLD}
-        return cls(**counts, **said)
+        found: dict[str, Any] = counts("scan", {name: one for name, one in told.items() if name not in _TOLD})
+        said: dict[str, Any] = {name: texts(name, told.get(name, [])) for name in _TOLD}
+        return cls(**found, **said)
 
 
 _TOLD = ("unseen", "waits")
@@ -82,7 +83,10 @@ class ErasureReceipt:
     deleted_at: datetime | None = None
     completed_at: datetime | None = None
     erased: Mapping[str, int] = field(default_factory=lambda: NOTHING)
-    """How many items, entries and tasks of each tier are gone."""
+    """How many rows of each tier are gone: items, entries and tasks, those that had expired, and what is made of them.
+
+    A message that is found by meaning is two, and a summary is one; `Stats` counts what was said, once.
+    """
     rederived: int = 0
     """How many others were told anew without what is gone."""
     scan: Scan = Scan()
@@ -93,6 +97,11 @@ class ErasureReceipt:
     @property
     def complete(self) -> bool:
         return self.status == "complete"
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether nothing was held of whoever was to go. It counts all the same: an older copy may hold something."""
+        return not any(self.erased.values()) and not self.rederived
 
     @property
     def digest(self) -> str:
@@ -128,18 +137,18 @@ class ErasureReceipt:
             if told[_MARK] != _FORMAT:
                 raise BadInput(f"this receipt has format {told[_MARK]!r:.20}, and this Recollect reads {_FORMAT}")
             return cls(
-                id=str(told["id"]),
-                subject=str(told["subject"]),
-                parts=tuple(map(str, told["parts"])),
-                status=told["status"],
+                id=text("id", told["id"]),
+                subject=text("subject", told["subject"]),
+                parts=texts("parts", told["parts"]),
+                status=one_of("status", told["status"], get_args(Status)),
                 requested_at=datetime.fromisoformat(told["requested_at"]),
                 deleted_at=_moment(told["deleted_at"]),
                 completed_at=_moment(told["completed_at"]),
-                erased=MappingProxyType({str(tier): int(count) for tier, count in told["erased"].items()}),
-                rederived=int(told["rederived"]),
+                erased=MappingProxyType(counts("erased", told["erased"])),
+                rederived=whole("rederived", told["rederived"]),
                 scan=Scan.from_json(told["scan"]),
-                previous=told["previous"],
-                sha256=str(told["sha256"]),
+                previous=maybe_text("previous", told["previous"]),
+                sha256=text("sha256", told["sha256"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, BadInput):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 from recollect.values import Space
 
 TaskStatus = Literal["ready", "running", "done", "failed", "poisoned", "compensating"]
 StepStatus = Literal["started", "completed", "failed", "poisoned", "compensated"]
+TASK_STATUSES: tuple[TaskStatus, ...] = get_args(TaskStatus)
+STEP_STATUSES: tuple[StepStatus, ...] = get_args(StepStatus)
 
 
 @dataclass(frozen=True, slots=True)

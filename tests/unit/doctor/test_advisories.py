@@ -39,6 +39,7 @@ def holes(component: str, version: str) -> list[str]:
         ("Redis", "8.2.2", []),
         ("Redis", "8.4.0", []),
         ("Valkey", "9.0.1", ["CVE-2026-21863", "CVE-2026-27623"]),
+        ("Valkey", "9.0.2", ["CVE-2026-21863", "CVE-2026-27623"]),
         ("Valkey", "9.0.3", []),
         ("Valkey", "8.1.6", []),
         ("Chroma server", "1.5.9", ["CVE-2026-45829"]),

@@ -14,7 +14,7 @@ import typer
 from recollect.errors import BadInput, NotFound
 from recollect.interfaces.cli.counting import told
 from recollect.interfaces.cli.opening import FAILED, Caller, command
-from recollect.interfaces.cli.output import print_json, say
+from recollect.interfaces.cli.output import complain, print_json, say
 
 if TYPE_CHECKING:
     from recollect.lifecycle import ErasureReceipt
@@ -51,7 +51,14 @@ def erase(
             raise BadInput(f"this erases everything of {named}, for good; say --yes")
         click.confirm(f"Erase everything of {named}, for good?", abort=True)
     receipt = caller.known(lambda m: m.erase(**whom))
-    print_json(receipt.as_json()) if caller.as_json else say(str(receipt))
+    nothing = receipt.found_nothing
+    # Beside the receipt, which says as much by its counts: whoever verifies it passes over what it does not know.
+    print_json({**receipt.as_json(), "nothing_held": nothing}) if caller.as_json else say(str(receipt))
+    if nothing:
+        complain(
+            f"nothing was held of {named}: see that the name is spelt as it was given, and that this is the store. The "
+            "receipt stands: should an older copy be restored that holds something, it is erased there"
+        )
     if not receipt.complete:
         if not caller.as_json and not receipt.scan.waits:
             say("bytes may be left while somebody reads from before; then go on with `recollect lifecycle`")
@@ -114,10 +121,17 @@ def restore(
 
     done = asyncio.run(restore_store(backup, to, receipts))
     if caller.as_json:
-        print_json({"path": str(done.path), "replayed": [one.as_json() for one in done.replayed], "known": done.known})
+        told = {"path": str(done.path), "replayed": [one.as_json() for one in done.replayed], "known": done.known}
+        print_json({**told, "receipts": [str(one) for one in done.receipts]})
     else:
         again = "1 erasure was" if len(done.replayed) == 1 else f"{len(done.replayed):,} erasures were"
         say(f"restored to {done.path}; {again} made again, of {done.known:,} known")
+    if not done.receipts:
+        complain(
+            f"no file of erasures was named, and none lies at {done.path}.erasures.jsonl: whoever was erased since the "
+            f"backup was made is in {done.path} again. If STORE.erasures.jsonl is still there, of the store that the "
+            f"backup is of, delete {done.path} and restore again with --receipts STORE.erasures.jsonl"
+        )
 
 
 def _named(caller: Caller) -> dict[str, str]:

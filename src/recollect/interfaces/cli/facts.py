@@ -13,7 +13,7 @@ from recollect.errors import BadInput, BadQuery, NotFound
 from recollect.guard.policy import SENSITIVE
 from recollect.interfaces.cli.counting import told
 from recollect.interfaces.cli.left_out import heard_of_secrets, told_of_secrets
-from recollect.interfaces.cli.opening import NOT_FOUND, Caller, command
+from recollect.interfaces.cli.opening import NOT_FOUND, NOWHERE, Caller, command
 from recollect.interfaces.cli.output import (
     aside,
     complain,
@@ -105,8 +105,8 @@ def _checked(caller: Caller) -> Callable[[Mapping[str, Any]], None]:
 
 def _tell_if_not_kept(caller: Caller) -> None:
     place = caller.store if caller.store is not None else Settings.load().store_of("semantic")
-    if place == "memory://":
-        aside("memory:// keeps nothing: it was gone when this command ended; --store FILE keeps it")
+    if place == NOWHERE:
+        aside(f"{NOWHERE} keeps nothing: it was gone when this command ended; --store FILE keeps it")
 
 
 def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:

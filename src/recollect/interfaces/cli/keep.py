@@ -99,6 +99,7 @@ def import_from(
     from recollect.memory.export_file import checked_path, opened
 
     opened(checked_path(path)).close()  # before a store is made for it
+    caller.keeps("an import")
     with progress_bar(caller.as_json) as bar, heard_of_secrets() as gone:
         task = bar.add_task("importing", total=None)
         try:

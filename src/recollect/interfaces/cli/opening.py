@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from recollect.errors import StoreUnavailable
+from recollect.errors import BadInput, StoreUnavailable
 from recollect.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NOT_FOUND, USAGE, FAILED = 1, 2, 3
+NOWHERE = "memory://"
 INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 
@@ -56,6 +57,13 @@ class Caller:
         """The same of a store that has to be there."""
         self.existing()
         return self.memory(use)
+
+    def keeps(self, what: str) -> None:
+        """Refuse a store that is gone when the command ends."""
+        from recollect.stores.connect import routed
+
+        if NOWHERE in routed(self.store, Settings.load()).values():
+            raise BadInput(f"{NOWHERE} keeps nothing: {what} would be gone when this command ends; use --store FILE")
 
     def existing(self) -> str | None:
         """The store, unless it is a file that is not there: only `remember`, `chat` and `import` make one."""

@@ -195,6 +195,8 @@ def _moved_tiers(target: Place) -> tuple[Tier, ...]:
 def _check_places(source: Mapping[Tier, str], target: Mapping[Tier, str]) -> None:
     if not target:
         raise BadInput("the target names no tier; give a URL, or a mapping of tiers to URLs")
+    if "memory://" in target.values():
+        raise BadInput("memory:// keeps nothing: what is moved there is gone at once; name a file or a server")
     for tier, url in source.items():
         if url == target[tier]:
             raise BadInput(f"{shown(url)} is the source and the target of the {tier} tier; name another target")

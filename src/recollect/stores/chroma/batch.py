@@ -7,15 +7,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.chroma.cells import Kept, dumped, kept_of, names_of
+from recollect.stores.damage import counts as counts_of
+from recollect.stores.damage import mapping, one_of, text, texts, whole
 from recollect.stores.ops import Model
 from recollect.stores.vectors import unpacked
-from recollect.values import Space
+from recollect.values import Space, Tier
 
 Rows = NDArray[np.float16]
 
@@ -107,12 +109,15 @@ class Batch:
         )
 
     @classmethod
-    def parse(cls, number: int, by: str, floor: int, text: str) -> Batch:
-        given = json.loads(text)
+    def parse(cls, number: int, by: str, floor: int, written: str) -> Batch:
+        given = json.loads(written)
         active, generation, preparing, fresh = given["models"]
-        models = Models(_model(active), generation, _model(preparing), fresh)
+        models = Models(_model(active), whole("generation", generation), _model(preparing), whole("fresh", fresh))
         changes = tuple(_change(number, one) for one in given["changes"])
-        settled = MappingProxyType({int(settled): whose for settled, whose in given["settled"].items()})
+        named = {
+            int(settled): text("settled", whose) for settled, whose in mapping("settled", given["settled"]).items()
+        }
+        settled = MappingProxyType(named)
         wiped = _wiped(*given["wiped"]) if "wiped" in given else None
         return cls(number, by, floor, models, changes, settled, wiped)
 
@@ -123,8 +128,9 @@ def _wiped_as_list(wiped: Wiped) -> list[Any]:
 
 
 def _wiped(erasure: str, spaces: list[Any], counts: dict[str, int], rederived: int, evidence: str) -> Wiped:
-    ended = tuple(Space(*names) for names in spaces)
-    return Wiped(erasure, ended, counts, rederived, base64.b64decode(evidence))
+    ended = tuple(_space(names) for names in spaces)
+    gone = counts_of("counts", counts)
+    return Wiped(text("erasure", erasure), ended, gone, whole("rederived", rederived), base64.b64decode(evidence))
 
 
 def _model_as_list(model: Model | None) -> list[Any] | None:
@@ -132,7 +138,12 @@ def _model_as_list(model: Model | None) -> list[Any] | None:
 
 
 def _model(given: list[Any] | None) -> Model | None:
-    return None if given is None else Model(*given)
+    return None if given is None else Model.as_read(*given)
+
+
+def _space(names: Any) -> Space:
+    tenant, tier, user, agent, session = texts("space", names)
+    return Space(tenant, one_of("tier", tier, get_args(Tier)), user, agent, session)
 
 
 def _change_as_json(change: Change) -> dict[str, Any]:
@@ -151,17 +162,23 @@ def _change_as_json(change: Change) -> dict[str, Any]:
 
 
 def _change(number: int, given: Mapping[str, Any]) -> Change:
-    paths, were = given["paths"] or (None, 0)
+    paths, were = (None, 0) if given["paths"] is None else given["paths"]
     return Change(
-        Space(*given["space"]),
-        tuple(
-            Cell(of, None if kept is None else kept_of(kept[0], kept[1], number), was, tuple((g, id) for g, id in lost))
-            for of, kept, was, lost in given["cells"]
-        ),
-        tuple(
-            Passages(of, generation, unpacked(base64.b64decode(data), dim))
-            for of, generation, dim, data in given["passages"]
-        ),
-        None if paths is None else frozenset(paths),
-        were,
+        _space(given["space"]),
+        tuple(_cell(number, *one) for one in given["cells"]),
+        tuple(_passages(*one) for one in given["passages"]),
+        None if paths is None else frozenset(texts("paths", paths)),
+        whole("paths", were),
     )
+
+
+def _cell(number: int, of: Any, kept: Any, was: Any, lost: Any) -> Cell:
+    gone = tuple((whole("generation", generation), text("id", id)) for generation, id in lost)
+    content, cell = (None, None) if kept is None else kept
+    state = None if cell is None else kept_of(content, cell, number)
+    return Cell(text("of", of), state, whole("was", was), gone)
+
+
+def _passages(of: Any, generation: Any, dim: Any, data: Any) -> Passages:
+    rows = unpacked(base64.b64decode(text("vectors", data), validate=True), whole("dim", dim))
+    return Passages(text("of", of), whole("generation", generation), rows)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from recollect.clock import aware, from_micros, to_micros
+from recollect.clock import aware, to_micros
 from recollect.stores.chroma.collections import Record
-from recollect.values import NOTHING, MemoryItem, Scope, Space, Turn
+from recollect.stores.damage import mapping, maybe_moment, maybe_text, moment, number, one_of, text, texts, whole
+from recollect.values import NOTHING, MemoryItem, Scope, Space, Tier, Turn
 
 PREFIX = "recollect."
 ITEMS = f"{PREFIX}items."
@@ -64,21 +65,33 @@ _TIMES = ("created_at", "last_accessed", "valid_from", "valid_to", "expires_at",
 _REST = ("version", "importance", "access_count", "superseded_by", "source", "trust", "key", "pinned")
 
 
-def kept_of(text: str, cell: Mapping[str, Any], at: int) -> Kept:
-    times: dict[str, Any] = {name: _moment(value) for name, value in zip(_TIMES, cell["times"], strict=True)}
+def kept_of(content: Any, cell: Mapping[str, Any], at: int) -> Kept:
+    """The item of a cell; `MISREAD` where it is not of the shape in which it was written."""
+    created_at, *others = cell["times"]
+    times = {name: maybe_moment(name, micros) for name, micros in zip(_TIMES[1:], others, strict=True)}
+    version, importance, access_count, superseded_by, source, trust, key, pinned = cell["rest"]
+    metadata = mapping("metadata", cell["metadata"])
     item = MemoryItem(
-        id=cell["id"],
-        content=text,
+        id=text("id", cell["id"]),
+        content=text("content", content),
         scope=_scope(*cell["scope"]),
-        tier=cell["tier"],
-        metadata=MappingProxyType(cell["metadata"]) if cell["metadata"] else NOTHING,
-        turn=Turn(*cell["turn"]) if cell["turn"] else None,
-        derived_from=tuple(cell["derived_from"]),
+        tier=one_of("tier", cell["tier"], get_args(Tier)),
+        metadata=MappingProxyType(metadata) if metadata else NOTHING,
+        turn=None if cell["turn"] is None else _turn(*cell["turn"]),
+        derived_from=texts("derived_from", cell["derived_from"]),
+        created_at=moment("created_at", created_at),
         **times,
-        **dict(zip(_REST, cell["rest"], strict=True)),
+        version=whole("version", version),
+        importance=number("importance", importance),
+        access_count=whole("access_count", access_count),
+        superseded_by=maybe_text("superseded_by", superseded_by),
+        source=text("source", source),
+        trust=number("trust", trust),
+        key=maybe_text("key", key),
+        pinned=one_of("pinned", pinned, (True, False)),
     )
-    refs = {int(generation): Ref(*ref) for generation, ref in cell["refs"].items()}
-    return Kept(item, at, tuple(cell["terms"].split()), MappingProxyType(refs))
+    refs = {int(generation): _ref(*ref) for generation, ref in mapping("refs", cell["refs"]).items()}
+    return Kept(item, at, tuple(text("terms", cell["terms"]).split()), MappingProxyType(refs))
 
 
 def as_stored(item: MemoryItem, held: MemoryItem | None) -> MemoryItem:
@@ -152,5 +165,9 @@ def _micros(moment: datetime | None) -> int | None:
     return None if moment is None else to_micros(moment)
 
 
-def _moment(value: int | None) -> datetime | None:
-    return None if value is None else from_micros(value)
+def _turn(session: Any, position: Any, speaker: Any) -> Turn:
+    return Turn(text("session", session), number("position", position), maybe_text("speaker", speaker))
+
+
+def _ref(batch: Any, passages: Any) -> Ref:
+    return Ref(whole("batch", batch), whole("passages", passages))

@@ -7,7 +7,6 @@ did, and tries the number after it. Once a batch is there it has happened, all o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from recollect.errors import SchemaTooNew, StoreCorrupt, StoreUnavailable
 from recollect.stores.chroma.batch import Batch
 from recollect.stores.chroma.cells import PREFIX
 from recollect.stores.chroma.collections import Collections, Meta, Record
+from recollect.stores.damage import as_written, text, whole
 
 NAME = f"{PREFIX}chain"
 SCHEMA = 2
@@ -60,29 +60,29 @@ class Chain:
 
     def _news(self, since: int, floor: int) -> News:
         records = self._collections.read(NAME, where={"n": {"$gt": since}})
-        floor = max([floor, *(int(record.meta["floor"]) for record in records)])
+        floor = max([floor, *(_whole(record, "floor") for record in records)])
         # A writer that slept for long may have taken a number that was used and swept away: it never happened.
-        counting = sorted((one for one in records if int(one.meta["n"]) >= floor), key=lambda one: int(one.meta["n"]))
+        counting = sorted((one for one in records if _whole(one, "n") >= floor), key=lambda one: _whole(one, "n"))
         batches = tuple(self._batch(record) for record in counting)
         first = max(since + 1, floor)
         if [batch.number for batch in batches] != list(range(first, first + len(batches))):
             raise StoreCorrupt(
                 f"batches are missing from the collection {NAME!r} between {first} and {batches[-1].number}; "
-                "somebody deleted records there. Restore a backup of the directory"
+                "somebody deleted records there: restore a backup of the directory"
             )
         return News(batches, floor, gap=floor > since + 1)
 
     def add(self, batch: Batch) -> None:
         """Try to be the batch of this number; only `won` tells."""
-        text = batch.text()
+        written = batch.text()
         meta: dict[str, str | int] = {
             "n": batch.number, "by": batch.by, "floor": batch.floor, "parts": 0,
             "schema": _WITHOUT_ERASURES if batch.wiped is None else SCHEMA,
         }  # fmt: skip
-        if len(text) <= _LARGEST:
-            meta["batch"] = text
+        if len(written) <= _LARGEST:
+            meta["batch"] = written
         else:
-            pieces = [text[start : start + _LARGEST] for start in range(0, len(text), _LARGEST)]
+            pieces = [written[start : start + _LARGEST] for start in range(0, len(written), _LARGEST)]
             for part, piece in enumerate(pieces):
                 about: Meta = {"for": batch.number, "by": batch.by, "piece": piece}
                 self._add(Record(_piece_id(batch.by, part), about))
@@ -94,9 +94,9 @@ class Chain:
         records = self._collections.read(NAME, where={"n": {"$gte": batch.number}})
         if not records:
             return None
-        newest = max(records, key=lambda one: int(one.meta["floor"]))
-        if int(newest.meta["floor"]) <= batch.number:
-            found = {record.id: record.meta["by"] for record in records}
+        newest = max(records, key=lambda one: _whole(one, "floor"))
+        if _whole(newest, "floor") <= batch.number:
+            found = {record.id: record.meta.get("by") for record in records}
             return found[_id(batch.number)] == batch.by if _id(batch.number) in found else None
         # Others have been here, and swept. A number that had been used before this batch came to it does not count.
         settled = self._batch(newest).settled
@@ -117,20 +117,28 @@ class Chain:
 
     def _batch(self, record: Record) -> Batch:
         meta = record.meta
-        if int(meta["schema"]) > SCHEMA:
+        if (schema := _whole(record, "schema")) > SCHEMA:
             raise SchemaTooNew(
-                f"this Chroma was written by a newer Recollect (schema {meta['schema']}, here {SCHEMA}); upgrade"
+                f"this Chroma was written by a newer Recollect (schema {schema}, here {SCHEMA}); upgrade"
             )
-        number, by, parts = int(meta["n"]), str(meta["by"]), int(meta["parts"])
-        text = str(meta.get("batch", ""))
-        if parts:
-            ids = [_piece_id(by, part) for part in range(parts)]
-            pieces = {one.id: str(one.meta["piece"]) for one in self._collections.read(NAME, ids=ids)}
-            text = "".join(pieces.get(id, "") for id in ids)
-        try:
-            return Batch.parse(number, by, int(meta["floor"]), text)
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise StoreCorrupt(f"batch {number} in the collection {NAME!r} is damaged: {error}") from error
+        number, parts, floor = (_whole(record, name) for name in ("n", "parts", "floor"))
+        with as_written(_named(record)):
+            by, written = text("by", meta["by"]), text("batch", meta.get("batch", ""))
+            if parts:
+                ids = [_piece_id(by, part) for part in range(parts)]
+                found = self._collections.read(NAME, ids=ids)
+                pieces = {one.id: text("piece", one.meta["piece"]) for one in found}
+                written = "".join(pieces.get(id, "") for id in ids)
+            return Batch.parse(number, by, floor, written)
+
+
+def _whole(record: Record, name: str) -> int:
+    with as_written(_named(record)):
+        return whole(name, record.meta[name])
+
+
+def _named(record: Record) -> str:
+    return f"the batch {record.id!r:.80} in the collection {NAME!r}"
 
 
 def _id(number: int) -> str:

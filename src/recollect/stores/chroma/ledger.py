@@ -13,11 +13,13 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from recollect.clock import from_micros, to_micros
+from recollect.clock import to_micros
 from recollect.errors import Conflict, NotFound
 from recollect.stores.chroma.batch import Batch, Wiped
 from recollect.stores.chroma.cells import PREFIX, dumped, names_of
 from recollect.stores.chroma.collections import Collections, Meta, Record
+from recollect.stores.damage import as_written, moment, named_texts, one_of, text, texts, whole
+from recollect.stores.damage import counts as counts_of
 from recollect.stores.erasing import Erasure
 from recollect.stores.receipts import ErasureReceipt
 from recollect.stores.traces import Traces
@@ -26,6 +28,7 @@ from recollect.values import Space
 NAME = f"{PREFIX}erasures"
 _SALT = "salt"
 _ENTERED, _WIPED, _DELETED, _LINK = "entered", "wiped", "deleted", "link"
+_KINDS = (_SALT, _ENTERED, _WIPED, _DELETED, _LINK, "tick")
 
 
 def salt(collections: Collections) -> bytes:
@@ -34,7 +37,8 @@ def salt(collections: Collections) -> bytes:
     if not found:
         _add(collections, Record(_SALT, {"kind": _SALT, "salt": secrets.token_bytes(32).hex()}))
         found = collections.read(NAME, ids=[_SALT])
-    return bytes.fromhex(str(found[0].meta["salt"]))
+    with as_written("the key of the ledger of erasures"):
+        return bytes.fromhex(text("salt", found[0].meta["salt"]))
 
 
 def resalt(collections: Collections, salt: bytes) -> None:
@@ -91,12 +95,13 @@ def finish(collections: Collections, receipt: ErasureReceipt, now: datetime) -> 
 def rows(collections: Collections, pending: Sequence[Batch]) -> list[Erasure]:
     """Every erasure, with what batches have done for it that are not in their places yet."""
     by_kind: dict[str, list[Record]] = {}
-    for record in collections.read(NAME):
-        by_kind.setdefault(str(record.meta["kind"]), []).append(record)
     key = salt(collections)
+    with as_written(f"the collection {NAME!r}"):
+        for record in collections.read(NAME):
+            by_kind.setdefault(one_of("kind", record.meta["kind"], _KINDS), []).append(record)
+        moments = {text("id", one.meta["id"]): moment("at", one.meta["at"]) for one in by_kind.get(_DELETED, [])}
+        wiped = {(one.erasure, number): one for number, one in map(_wiped_of, by_kind.get(_WIPED, []))}
     done = {receipt.id: receipt for _, receipt in _links(by_kind.get(_LINK, []))}
-    moments = {str(one.meta["id"]): from_micros(int(one.meta["at"])) for one in by_kind.get(_DELETED, [])}
-    wiped = {(str(one.meta["id"]), int(one.meta["n"])): _wiped_of(one.meta) for one in by_kind.get(_WIPED, [])}
     wiped |= {(one.wiped.erasure, one.number): one.wiped for one in pending if one.wiped is not None}
     found = {
         row.id: row
@@ -111,8 +116,9 @@ def ends(collections: Collections) -> dict[str, int]:
     """The last batch of each space that has ended, by a hash of its name."""
     found: dict[str, int] = {}
     for record in collections.read(NAME, where={"kind": _WIPED}):
-        for mark in json.loads(str(record.meta["spaces"])):
-            found[mark] = max(found.get(mark, 0), int(record.meta["n"]))
+        with as_written(_named(record)):
+            for mark in texts("spaces", json.loads(text("spaces", record.meta["spaces"]))):
+                found[mark] = max(found.get(mark, 0), whole("n", record.meta["n"]))
     return found
 
 
@@ -130,13 +136,28 @@ def check(collections: Collections, id: str) -> None:
 
 
 def _links(records: Sequence[Record]) -> list[tuple[int, ErasureReceipt]]:
-    told = [(int(one.meta["n"]), ErasureReceipt.from_json(json.loads(str(one.meta["receipt"])))) for one in records]
+    told = [_link(record) for record in records]
     return sorted(told, key=lambda link: link[0])
 
 
-def _wiped_of(meta: Meta) -> Wiped:
-    evidence = base64.b64decode(str(meta["evidence"]))
-    return Wiped(str(meta["id"]), (), json.loads(str(meta["counts"])), int(meta["rederived"]), evidence)
+def _link(record: Record) -> tuple[int, ErasureReceipt]:
+    with as_written(_named(record)):
+        told = json.loads(text("receipt", record.meta["receipt"]))
+        return whole("n", record.meta["n"]), ErasureReceipt.from_json(told)
+
+
+def _wiped_of(record: Record) -> tuple[int, Wiped]:
+    """What a batch did for an erasure, and the number of the batch."""
+    meta = record.meta
+    evidence = base64.b64decode(text("evidence", meta["evidence"]), validate=True)
+    gone = counts_of("counts", json.loads(text("counts", meta["counts"])))
+    return whole("n", meta["n"]), Wiped(
+        text("id", meta["id"]), (), gone, whole("rederived", meta["rederived"]), evidence
+    )
+
+
+def _named(record: Record) -> str:
+    return f"the record {record.id!r:.80} in the collection {NAME!r}"
 
 
 def _erasure(
@@ -146,26 +167,27 @@ def _erasure(
     wiped: Sequence[Wiped],
     key: bytes,
 ) -> Erasure:
-    told: dict[str, Any] = json.loads(str(record.meta["row"]))
     counts: Counter[str] = Counter()
     traces = Traces.of_pieces(key, [])
-    for one in wiped:
-        counts.update(one.counts)
-        traces = traces.plus(Traces.unpacked(key, one.evidence))
     id = record.id
-    return Erasure(
-        id=id,
-        subject=told["subject"],
-        parts=tuple(told["parts"]),
-        requested_at=from_micros(told["requested_at"]),
-        elsewhere=MappingProxyType(told["elsewhere"]),
-        phase="complete" if id in done else "deleted" if id in moments else "entered",
-        deleted_at=moments.get(id),
-        erased=MappingProxyType(dict(counts)),
-        rederived=sum(one.rederived for one in wiped),
-        evidence=traces.packed if wiped else b"",
-        receipt=done.get(id),
-    )
+    with as_written(_named(record)):
+        for one in wiped:
+            counts.update(one.counts)
+            traces = traces.plus(Traces.unpacked(key, one.evidence))
+        told: dict[str, Any] = json.loads(text("row", record.meta["row"]))
+        return Erasure(
+            id=id,
+            subject=text("subject", told["subject"]),
+            parts=texts("parts", told["parts"]),
+            requested_at=moment("requested_at", told["requested_at"]),
+            elsewhere=MappingProxyType(named_texts("elsewhere", told["elsewhere"])),
+            phase="complete" if id in done else "deleted" if id in moments else "entered",
+            deleted_at=moments.get(id),
+            erased=MappingProxyType(dict(counts)),
+            rederived=sum(one.rederived for one in wiped),
+            evidence=traces.packed if wiped else b"",
+            receipt=done.get(id),
+        )
 
 
 def _add(collections: Collections, record: Record) -> None:

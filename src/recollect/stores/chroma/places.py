@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
 
-from recollect.errors import StoreCorrupt
 from recollect.stores.chroma import ledger
 from recollect.stores.chroma.batch import Batch, Change, Models, Rows
 from recollect.stores.chroma.cells import (
@@ -25,8 +25,9 @@ from recollect.stores.chroma.cells import (
 )
 from recollect.stores.chroma.collections import Collections, Meta, Record
 from recollect.stores.chroma.shelf import Shelf
+from recollect.stores.damage import MISREAD, Misshapen, as_written, damaged, one_of, text, texts, whole
 from recollect.stores.vectors import unpacked
-from recollect.values import Space
+from recollect.values import Space, Tier
 
 
 class Places:
@@ -62,8 +63,8 @@ class Places:
         for record in self._collections.read(name):
             try:
                 _shelve(shelf, record)
-            except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-                raise StoreCorrupt(f"the record {record.id} in the collection {name!r} is damaged: {error}") from error
+            except MISREAD as error:
+                raise damaged(f"the record {record.id!r:.80} in the collection {name!r}", error) from error
         return shelf
 
     def vectors(self, space: Space, generation: int) -> dict[str, Rows]:
@@ -74,7 +75,7 @@ class Places:
         return set(self._collections.ids(vectors_of(space, generation)))
 
     def spaces(self) -> list[Space]:
-        return [Space(*json.loads(str(meta["space"]))) for meta in self._collections.names(ITEMS).values()]
+        return [_space(name, meta) for name, meta in self._collections.names(ITEMS).items()]
 
     def clear_up(self, spaces: Iterable[Space], floor: int) -> None:
         """Take away what was put here too late: an item's state before a later one, or of a space that has ended."""
@@ -82,11 +83,8 @@ class Places:
         for space in spaces:
             if (number := ends.get(ledger.mark_of(self._collections, space), 0)) > 0:
                 self._end(space, number)
-            records = self._collections.read(items_of(space))
-            newest = {str(one.meta["of"]): 0 for one in records}
-            for one in records:
-                newest[str(one.meta["of"])] = max(newest[str(one.meta["of"])], int(one.meta["n"]))
-            late = [one.id for one in records if int(one.meta["n"]) < newest[str(one.meta["of"])]]
+            with as_written(f"the collection {items_of(space)!r}"):
+                late = _late(self._collections.read(items_of(space)))
             self._collections.delete(items_of(space), late)
             kept = self.read(space).kept.values()
             named = {
@@ -182,13 +180,15 @@ class _Settling:
 
 
 def _shelve(shelf: Shelf, record: Record) -> None:
-    number = int(record.meta["n"])
+    number = whole("n", record.meta["n"])
     if "cell" in record.meta:
-        shelf.take(kept_of(record.text or "", json.loads(str(record.meta["cell"])), number))
+        shelf.take(kept_of(record.text or "", json.loads(text("cell", record.meta["cell"])), number))
     elif "paths" in record.meta:
-        shelf.take_paths(json.loads(str(record.meta["paths"])), number)
+        shelf.take_paths(texts("paths", json.loads(text("paths", record.meta["paths"]))), number)
+    elif record.text:
+        raise Misshapen("it has a text, and nothing besides")
     else:
-        shelf.bury(str(record.meta["of"]), number)
+        shelf.bury(text("of", record.meta["of"]), number)
 
 
 def _records(of: str, number: int, rows: Rows) -> Iterator[Record]:
@@ -197,5 +197,21 @@ def _records(of: str, number: int, rows: Rows) -> Iterator[Record]:
 
 
 def _row(record: Record) -> Rows:
-    data = base64.b64decode(str(record.meta["v"]))
-    return unpacked(data, len(data) // 2)
+    with as_written(f"the vector {record.id!r:.80}"):
+        data = base64.b64decode(text("v", record.meta["v"]), validate=True)
+        return unpacked(data, len(data) // 2)
+
+
+def _space(name: str, meta: Meta) -> Space:
+    with as_written(f"what the collection {name!r} says of itself"):
+        tenant, tier, user, agent, session = texts("space", json.loads(text("space", meta["space"])))
+        return Space(tenant, one_of("tier", tier, get_args(Tier)), user, agent, session)
+
+
+def _late(records: Sequence[Record]) -> list[str]:
+    """Those of which a later state is there, too."""
+    newest: dict[str, int] = {}
+    for one in records:
+        of = text("of", one.meta["of"])
+        newest[of] = max(newest.get(of, 0), whole("n", one.meta["n"]))
+    return [one.id for one in records if whole("n", one.meta["n"]) < newest[text("of", one.meta["of"])]]

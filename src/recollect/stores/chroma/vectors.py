@@ -13,6 +13,7 @@ from recollect.stores.chroma.matrix import Matrix
 from recollect.stores.chroma.places import Places
 from recollect.stores.chroma.search import Nearness
 from recollect.stores.chroma.shelf import Shelf
+from recollect.stores.damage import Misshapen, as_written, damaged
 from recollect.values import Space
 
 
@@ -37,7 +38,10 @@ def _loaded(places: Places, space: Space, shelf: Shelf, models: Models, pending:
     matrix = Matrix(models.active.dim)
     for id, kept in shelf.kept.items():
         if models.generation in kept.refs:
-            matrix.put(id, _rows_of(kept, models.generation, rows))
+            found = _rows_of(kept, models.generation, rows)
+            if len(found) and found.shape[1] != models.active.dim:
+                raise damaged(f"a vector of the item {id!r:.80}", Misshapen(f"it has not {models.active.dim} numbers"))
+            matrix.put(id, found)
     return matrix
 
 
@@ -60,9 +64,10 @@ def _rows_of(kept: Kept, generation: int, rows: Mapping[str, Rows]) -> Rows:
     if missing:
         raise StoreCorrupt(
             f"a vector of the item {kept.item.id!r} is missing from Chroma; somebody deleted its record. Write the "
-            "item again, or all of them: recollect reembed"
+            "item again, or all of them (recollect reembed), or restore a backup"
         )
-    return np.concatenate([rows[name] for name in names]) if names else np.empty((0, 1), np.float16)
+    with as_written(f"a vector of the item {kept.item.id!r:.80}"):
+        return np.concatenate([rows[name] for name in names]) if names else np.empty((0, 1), np.float16)
 
 
 def _names(kept: Kept, generation: int) -> list[str]:

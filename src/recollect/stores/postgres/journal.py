@@ -10,12 +10,14 @@ from typing import Any
 from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Step, Task
+from recollect.stores.damage import one_of, reads
 from recollect.stores.ops import TaskStatus
 from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.rows import SPACE, TASK, micros, named, space_of
 from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.tasks import task_of
 from recollect.stores.postgres.text import given, handle, kept, maybe_given
+from recollect.stores.task import STEP_STATUSES
 from recollect.values import Space
 
 _BEFORE_ALL = -(1 << 63)
@@ -146,16 +148,18 @@ def intact(state: bytes, checksum: bytes) -> bool:
     return hashlib.sha256(state).digest() == checksum
 
 
+@reads("the row of a checkpoint")
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
     version, fence, schema, state, checksum, at = row
     text = bytes(state).decode("utf-8", "replace")
     return Checkpoint(version, fence, schema, text, from_micros(at), intact(state, checksum))
 
 
+@reads("the note about a step")
 def _step(row: tuple[Any, ...]) -> Step:
     return Step(
         key=given(row[0]),
-        status=row[1],
+        status=one_of("status", row[1], STEP_STATUSES),
         attempts=row[2],
         fence=row[3],
         idempotency_key=given(row[4]),

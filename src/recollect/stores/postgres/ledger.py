@@ -8,6 +8,7 @@ from typing import Any
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import Conflict, NotFound
+from recollect.stores.damage import as_written, reads, text
 from recollect.stores.erasing import Erasure
 from recollect.stores.postgres.evidence import Evidence
 from recollect.stores.postgres.rows import moment
@@ -115,13 +116,15 @@ async def finish(work: Work, receipt: ErasureReceipt) -> ErasureReceipt:
     if row.receipt is not None:  # another process came first
         return row.receipt
     last = await work.row(_LAST, {})
-    link, before = (0, None) if last is None else (last[0], json.loads(last[1])["sha256"])
+    with as_written("the last receipt in the ledger of erasures"):
+        link, before = (0, None) if last is None else (last[0], text("sha256", json.loads(last[1])["sha256"]))
     done = receipt.after(before, work.now)
     values = {"id": receipt.id, "link": link + 1, "receipt": json.dumps(done.as_json())}
     await work.run(_FINISH, values | {"evidence": Evidence.unpacked(await salt(work), row.evidence).few.packed})
     return done
 
 
+@reads("a row of the ledger of erasures")
 def _erasure(row: tuple[Any, ...]) -> Erasure:
     id, subject, parts, elsewhere, phase, requested_at, deleted_at, erased, rederived, evidence, receipt = row
     return Erasure.of_texts(

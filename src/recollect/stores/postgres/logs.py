@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
+from recollect.stores.damage import reads
 from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
 from recollect.stores.postgres.holdings import Holdings
 from recollect.stores.postgres.journey import Values
@@ -327,6 +328,7 @@ def _values(entry: Entry) -> Values:
     }
 
 
+@reads("an entry of a log")
 def _entry(row: Sequence[Any]) -> Entry:
     seq, id, kind, content, metadata, importance, at, expires_at = row
     return Entry(

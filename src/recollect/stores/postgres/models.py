@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from recollect.errors import Conflict
 from recollect.stores.admission import mismatch
+from recollect.stores.damage import reads
 from recollect.stores.ops import Model
 from recollect.stores.postgres.locks import GROWTH, MODELS
 from recollect.stores.postgres.server import Work
@@ -68,14 +69,15 @@ async def read(work: Work) -> Models:
     return known(row[0])
 
 
+@reads("the name of the embedding model")
 def known(found: dict[str, str] | None) -> Models:
     """What the store knows of models, as it keeps it."""
     found = found or {}
     model, preparing = found.get("model"), found.get("preparing")
     return Models(
-        Model(**json.loads(model)) if model else None,
+        Model.as_read(**json.loads(model)) if model else None,
         found.get("generation", "a"),
-        Model(**json.loads(preparing)) if preparing else None,
+        Model.as_read(**json.loads(preparing)) if preparing else None,
     )
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
-from recollect.errors import StoreCorrupt
+from recollect.stores.damage import MISREAD, damaged, mapping, texts
 from recollect.stores.evidence import Brief
 from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.text import (
@@ -85,15 +85,12 @@ def dumped_rows(rows: Iterable[Values]) -> str:
 
 
 def loaded(text: str) -> Mapping[str, Any]:
-    return NOTHING if text == "{}" else MappingProxyType(_parsed(text))
+    return NOTHING if text == "{}" else MappingProxyType(mapping("metadata", _parsed(text)))
 
 
 def _parsed(text: str) -> Any:
     # A mark can only be there escaped: most texts are known to need no second look.
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise StoreCorrupt(f"a row has a field that cannot be read ({error}); restore a backup") from error
+    value = json.loads(text)
     return given_json(value) if "\\u0001" in text else value
 
 
@@ -137,30 +134,33 @@ def _scope(tenant: str, user: str, agent: str, session: str | None) -> Scope:
 
 def item_of(space: Space, row: Sequence[Any]) -> MemoryItem:
     session, position, speaker = row[15:18]
-    return MemoryItem(
-        id=given(row[0]),
-        version=row[1],
-        content=given(row[2]),
-        metadata=loaded(row[3]),
-        importance=row[4],
-        access_count=row[5],
-        last_accessed=moment(row[6]),
-        created_at=from_micros(row[7]),
-        valid_from=moment(row[8]),
-        valid_to=moment(row[9]),
-        superseded_by=maybe_given(row[10]),
-        expires_at=moment(row[11]),
-        source=given(row[12]),
-        trust=row[13],
-        key=maybe_given(row[14]),
-        turn=None if session is None else Turn(given(session), position, maybe_given(speaker)),
-        derived_from=tuple(_parsed(row[18])) if row[18] != "[]" else (),
-        scope=_scope(space.tenant, given(row[19]), given(row[20]), maybe_given(row[21])),
-        pinned=row[22],
-        decayed_at=moment(row[23]),
-        learned_at=moment(row[24]),
-        tier=space.tier,
-    )
+    try:
+        return MemoryItem(
+            id=given(row[0]),
+            version=row[1],
+            content=given(row[2]),
+            metadata=loaded(row[3]),
+            importance=row[4],
+            access_count=row[5],
+            last_accessed=moment(row[6]),
+            created_at=from_micros(row[7]),
+            valid_from=moment(row[8]),
+            valid_to=moment(row[9]),
+            superseded_by=maybe_given(row[10]),
+            expires_at=moment(row[11]),
+            source=given(row[12]),
+            trust=row[13],
+            key=maybe_given(row[14]),
+            turn=None if session is None else Turn(given(session), position, maybe_given(speaker)),
+            derived_from=texts("derived_from", _parsed(row[18])) if row[18] != "[]" else (),
+            scope=_scope(space.tenant, given(row[19]), given(row[20]), maybe_given(row[21])),
+            pinned=row[22],
+            decayed_at=moment(row[23]),
+            learned_at=moment(row[24]),
+            tier=space.tier,
+        )
+    except MISREAD as error:
+        raise damaged(f"the row of item {row[0]!r:.80}", error) from error
 
 
 def candidate_of(row: Sequence[Any]) -> Brief:

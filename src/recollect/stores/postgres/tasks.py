@@ -11,6 +11,7 @@ from typing import Any
 from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Lease, Task
+from recollect.stores.damage import one_of, reads
 from recollect.stores.leases import Claim
 from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskWrite
 from recollect.stores.postgres.journey import Values
@@ -20,6 +21,7 @@ from recollect.stores.postgres.rows import TASK, micros, moment
 from recollect.stores.postgres.server import Work
 from recollect.stores.postgres.spaces import numbered
 from recollect.stores.postgres.text import given, handle, kept, maybe_given, maybe_kept
+from recollect.stores.task import TASK_STATUSES
 from recollect.values import Space
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -208,10 +210,11 @@ async def _kept(work: Work, opened: Desk) -> Lease:
     return leases.lease_of(opened.space, opened.held)
 
 
+@reads("the row of a task")
 def task_of(row: Sequence[Any]) -> Task:
     return Task(
         id=given(row[0]),
-        status=row[1],
+        status=one_of("status", row[1], TASK_STATUSES),
         version=row[2],
         fence=row[3],
         owner=maybe_given(row[4]),

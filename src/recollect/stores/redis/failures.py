@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -27,6 +28,8 @@ _PASSING = (
 _REFUSED = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 # A line that is cut while it is being encrypted; anything else about TLS stays as it is.
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+# What a script of ours says of a value that it did not write: it counts on what it wrote itself.
+_MISREAD = re.compile(r"user_script:\d+: (attempt to|bad argument)")
 
 
 async def answered(work: Callable[[], Awaitable[T]]) -> T:
@@ -84,8 +87,11 @@ def said(error: Exception, url: str) -> RecollectError:
         return StoreFull(f"{place} cannot write to its disk ({text}); make room there, nothing was written")
     if isinstance(error, exceptions.ReadOnlyError):
         return StoreUnavailable(f"{place} is a replica that takes no writes; name the primary")
-    if "WRONGTYPE" in text:
-        return StoreCorrupt(f"{place} holds something else under our names ({text}); use a database of its own")
+    if "WRONGTYPE" in text or _MISREAD.search(text):
+        return StoreCorrupt(
+            f"{place} holds something under our names that is not as it was written ({text:.200}); restore a backup, "
+            "or use a database of its own"
+        )
     if "DB index is out of range" in text:
         return StoreUnavailable(
             f"{place} has no database of that number; name one from 0 on, or set more in its configuration: databases"

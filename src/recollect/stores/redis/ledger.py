@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
-from recollect.clock import from_micros, to_micros
+from recollect.clock import to_micros
 from recollect.errors import Conflict, NotFound
-from recollect.stores.erasing import Erasure
+from recollect.stores.damage import as_written, counts, maybe_moment, moment, named_texts, one_of, text, texts
+from recollect.stores.erasing import Erasure, Phase
 from recollect.stores.receipts import ErasureReceipt
 from recollect.stores.redis import keys
 from recollect.stores.redis.evidence import Evidence
@@ -55,7 +56,8 @@ class Ledger:
             if held is None:
                 await self._server.command("SET", _SALT, secrets.token_bytes(32).hex(), "NX")
                 held = await self._server.command("GET", _SALT)
-            self._salt = bytes.fromhex(held.decode())
+            with as_written("the key of the ledger of erasures"):
+                self._salt = bytes.fromhex(held.decode())
         return self._salt
 
     async def resalt(self, salt: bytes) -> None:
@@ -125,9 +127,9 @@ class Ledger:
         told = await self._server.command("HGETALL", _PLANS)
         held = dict(told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True))
         for name, value in held.items():
-            erasure, mark, counts = json.loads(value)
-            if await self._server.command("GET", mark.encode()) == name:
-                await self.carried_out(name.decode(), Plan(erasure, mark.encode(), counts))
+            plan = _plan(value)
+            if await self._server.command("GET", plan.mark) == name:
+                await self.carried_out(name.decode(), plan)
             else:
                 await self.give_up(name.decode())
         for mark in await self._server.names(keys.ROOT + b"*}:wiped"):  # of plans that counted, and no more came of it
@@ -175,16 +177,23 @@ def _row(erasure: Erasure) -> bytes:
     return json.dumps(told, sort_keys=True).encode()
 
 
+def _plan(value: bytes) -> Plan:
+    with as_written("the plan of a deletion"):
+        erasure, mark, gone = json.loads(value)
+        return Plan(text("erasure", erasure), text("mark", mark).encode(), counts("counts", gone))
+
+
 def _erasure(id: str, row: bytes) -> Erasure:
-    told: dict[str, Any] = json.loads(row)
-    return Erasure(
-        id=id,
-        subject=told["subject"],
-        parts=tuple(told["parts"]),
-        requested_at=from_micros(told["requested_at"]),
-        elsewhere=MappingProxyType(told["elsewhere"]),
-        phase=told["phase"],
-        deleted_at=None if told["deleted_at"] is None else from_micros(told["deleted_at"]),
-        erased=MappingProxyType(told["erased"]),
-        receipt=None if told["receipt"] is None else ErasureReceipt.from_json(told["receipt"]),
-    )
+    with as_written(f"the row of erasure {id!r:.80}"):
+        told: dict[str, Any] = json.loads(row)
+        return Erasure(
+            id=id,
+            subject=text("subject", told["subject"]),
+            parts=texts("parts", told["parts"]),
+            requested_at=moment("requested_at", told["requested_at"]),
+            elsewhere=MappingProxyType(named_texts("elsewhere", told["elsewhere"])),
+            phase=one_of("phase", told["phase"], get_args(Phase)),
+            deleted_at=maybe_moment("deleted_at", told["deleted_at"]),
+            erased=MappingProxyType(counts("erased", told["erased"])),
+            receipt=None if told["receipt"] is None else ErasureReceipt.from_json(told["receipt"]),
+        )

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
+from recollect.stores.damage import as_written
 from recollect.stores.redis import keys
 from recollect.stores.redis.server import Server
-from recollect.stores.redis.values import read
+from recollect.stores.redis.values import names_in
 from recollect.values import Space, Tier
 
 _AT_ONCE = 16
@@ -44,7 +45,7 @@ class Owners:
             for prefix in await self._server.command("SMEMBERS", index):
                 names = await self._server.command("HGET", prefix + b"owner", "names")
                 if names:
-                    found.add(read(names)[0])
+                    found.add(names_in(names)[0])
         return [one for one in sorted(found) if await self.of_logs(one) or await self.of_tasks(one)]
 
     async def counted(self, tenant: str) -> dict[Space, int]:
@@ -55,12 +56,13 @@ class Owners:
             held = dict(told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True))
             if b"names" not in held:
                 continue
-            _, user, agent = read(held[b"names"])
+            _, user, agent = names_in(held[b"names"])
             for name, last in held.items():
                 kind, _, within = name.decode("utf-8", "surrogatepass").partition(":")
                 if kind == "seq":
                     tier, _, session = within.partition("/")
-                    found[Space(tenant, cast(Tier, tier), user, agent, session)] = int(last)
+                    with as_written(f"the count of a log of tenant {tenant!r}"):
+                        found[Space(tenant, cast(Tier, tier), user, agent, session)] = int(last)
         return found
 
     async def _spaces(self, tenant: str, listed: Listed) -> list[tuple[str, str, Tier, str]]:
@@ -74,12 +76,15 @@ class Owners:
                 spaces = await listed(prefix) if names else []
             if not spaces:
                 return []
-            _, user, agent = read(names)
+            _, user, agent = names_in(names)
             parts = [name.decode("utf-8", "surrogatepass").partition("/") for name in spaces]
             return [(user, agent, cast("Tier", tier), session) for tier, _, session in parts]
 
-        async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(of(prefix)) for prefix in owners]
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(of(prefix)) for prefix in owners]
+        except ExceptionGroup as several:  # what went wrong with one is what the caller is told
+            raise several.exceptions[0] from several
         return [one for answer in asked for one in answer.result()]
 
     async def _with_tasks(self, prefix: bytes) -> list[bytes]:

@@ -10,9 +10,24 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
-from recollect.errors import StoreCorrupt
 from recollect.stores.base import Checkpoint, Step, Task
+from recollect.stores.damage import (
+    MISREAD,
+    Misshapen,
+    damaged,
+    mapping,
+    maybe_moment,
+    maybe_span,
+    maybe_text,
+    number,
+    one_of,
+    text,
+    texts,
+    whole,
+)
+from recollect.stores.damage import moment as moment_of
 from recollect.stores.ops import Entry, Journal, Save
+from recollect.stores.task import STEP_STATUSES, TASK_STATUSES
 from recollect.values import NOTHING
 
 Parts = list[Any]
@@ -51,36 +66,52 @@ def entry_value(entry: Entry) -> bytes:
     )
 
 
-def read(value: bytes) -> Any:
-    """What we have written as JSON; what somebody else has written under our names is told of."""
+def names_in(value: bytes) -> tuple[str, str, str]:
+    """The tenant, user and agent that an owner remembers."""
     try:
-        return json.loads(value)
-    except ValueError as error:
-        raise StoreCorrupt(f"a value under our names cannot be read ({error}); restore a backup") from error
+        tenant, user, agent = texts("names", json.loads(value))
+    except MISREAD as error:
+        raise damaged("the name of an owner", error) from error
+    return tenant, user, agent
 
 
-def entry_of(value: bytes) -> Entry:
-    return entry_from(value, parts_of(value))
+def entry_of(value: bytes | None) -> Entry:
+    parts = parts_of(value)
+    assert value is not None
+    return entry_from(value, parts)
 
 
-def parts_of(value: bytes) -> Parts:
-    """What is kept of an entry, before anything is made of it: its kind is the second, its content the third."""
-    parts: Parts = read(value[_DIGITS:])
+def parts_of(value: bytes | None) -> Parts:
+    """What is kept of an entry, before anything is made of it: its kind is the second, its content the third.
+
+    None is what the server has under an id that stands in the order of its log and nowhere else.
+    """
+    try:
+        if value is None:
+            raise Misshapen("it is gone")
+        parts: Parts = json.loads(value[_DIGITS:])
+        text("kind", parts[1])
+        text("content", parts[2])
+    except MISREAD as error:
+        raise damaged("an entry of a log", error) from error
     return parts
 
 
 def entry_from(value: bytes, parts: Parts) -> Entry:
-    id, kind, content, metadata, importance, at, expires_at = parts
-    return Entry(
-        id=id,
-        kind=kind,
-        content=content,
-        metadata=_frozen(metadata),
-        importance=importance,
-        at=from_micros(at),
-        expires_at=_moment(expires_at),
-        seq=int(value[:_DIGITS]),
-    )
+    try:
+        id, kind, content, metadata, importance, at, expires_at = parts
+        return Entry(
+            id=text("id", id),
+            kind=kind,
+            content=content,
+            metadata=_frozen(mapping("metadata", metadata)),
+            importance=number("importance", importance),
+            at=moment_of("at", at),
+            expires_at=maybe_moment("expires_at", expires_at),
+            seq=int(value[:_DIGITS]),
+        )
+    except MISREAD as error:
+        raise damaged("an entry of a log", error) from error
 
 
 def open_row(task: Task) -> bytes:
@@ -108,21 +139,25 @@ def task_from(name: str, row: bytes) -> Task | None:
     """The task of a row; an empty one is of none."""
     if not row:
         return None
-    version, status, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at, fence = read(row)
-    return Task(
-        id=name,
-        status=status,
-        version=version,
-        fence=fence,
-        owner=owner,
-        renewed_at=_moment(renewed_at),
-        lease_ttl=_span(lease_ttl),
-        plan_hash=plan_hash,
-        ttl=_span(ttl),
-        expires_at=_moment(expires_at),
-        created_at=from_micros(created_at),
-        updated_at=from_micros(updated_at),
-    )
+    try:
+        told = json.loads(row)
+        version, status, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at, fence = told
+        return Task(
+            id=name,
+            status=one_of("status", status, TASK_STATUSES),
+            version=whole("version", version),
+            fence=whole("fence", fence),
+            owner=maybe_text("owner", owner),
+            renewed_at=maybe_moment("renewed_at", renewed_at),
+            lease_ttl=maybe_span("lease_ttl", lease_ttl),
+            plan_hash=maybe_text("plan_hash", plan_hash),
+            ttl=maybe_span("ttl", ttl),
+            expires_at=maybe_moment("expires_at", expires_at),
+            created_at=moment_of("created_at", created_at),
+            updated_at=moment_of("updated_at", updated_at),
+        )
+    except MISREAD as error:
+        raise damaged(f"the row of task {name!r:.80}", error) from error
 
 
 def end_of(task: Task | None) -> bytes:
@@ -148,9 +183,11 @@ def checkpoint_of(version: bytes, value: bytes) -> Checkpoint:
     intact = hashlib.sha256(state).hexdigest().encode() == value[:64]
     try:
         fence, schema, at = json.loads(about)
-        return Checkpoint(int(version), fence, schema, state.decode("utf-8", "replace"), from_micros(at), intact)
-    except (ValueError, TypeError, OverflowError):
-        return Checkpoint(int(version), 0, 0, state.decode("utf-8", "replace"), from_micros(0), intact=False)
+        told = whole("fence", fence), whole("schema", schema)
+        return Checkpoint(int(version), *told, state.decode("utf-8", "replace"), moment_of("at", at), intact)
+    except MISREAD:
+        number = int(version) if version.isdigit() else 0
+        return Checkpoint(number, 0, 0, state.decode("utf-8", "replace"), from_micros(0), intact=False)
 
 
 def note_value(note: Journal, now: datetime) -> bytes:
@@ -177,18 +214,21 @@ def _noted(one: Journal | Step, at: datetime) -> bytes:
 
 
 def step_of(key: bytes, value: bytes) -> Step:
-    status, attempts, fence, idempotency_key, input_sha, result, error, at = read(value)
-    return Step(
-        key=key.decode(),
-        status=status,
-        attempts=attempts,
-        fence=fence,
-        idempotency_key=idempotency_key,
-        input_sha=input_sha,
-        result=result,
-        error=error,
-        at=from_micros(at),
-    )
+    try:
+        status, attempts, fence, idempotency_key, input_sha, result, failed, at = json.loads(value)
+        return Step(
+            key=key.decode(),
+            status=one_of("status", status, STEP_STATUSES),
+            attempts=whole("attempts", attempts),
+            fence=whole("fence", fence),
+            idempotency_key=text("idempotency_key", idempotency_key),
+            input_sha=maybe_text("input_sha", input_sha),
+            result=maybe_text("result", result),
+            error=maybe_text("error", failed),
+            at=moment_of("at", at),
+        )
+    except MISREAD as error:
+        raise damaged("the note about a step", error) from error
 
 
 def _dumped(value: Any) -> bytes:
@@ -203,13 +243,5 @@ def _micros(at: datetime | None) -> int | None:
     return None if at is None else to_micros(at)
 
 
-def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
-
-
 def _length(span: timedelta | None) -> int | None:
     return None if span is None else span // _MICROSECOND
-
-
-def _span(micros: int | None) -> timedelta | None:
-    return None if micros is None else timedelta(microseconds=micros)

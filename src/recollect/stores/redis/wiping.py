@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from recollect.errors import Conflict, Unsupported
+from recollect.errors import Conflict, StoreCorrupt, Unsupported
 from recollect.stores.erasing import Doomed
 from recollect.stores.ops import DropTask
 from recollect.stores.redis import keys
 from recollect.stores.redis.evidence import Evidence
 from recollect.stores.redis.ledger import Ledger, Plan
 from recollect.stores.redis.server import Server
-from recollect.stores.redis.values import end_of, task_from
+from recollect.stores.redis.values import end_of, names_in, parts_of, task_from
 from recollect.stores.traces import Traces, pieces_of
 from recollect.values import Space, Tier
 
@@ -163,7 +163,7 @@ class Wiping:
         held = dict(told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True))
         if b"names" not in held:
             return []
-        tenant, user, agent = json.loads(held[b"names"])
+        tenant, user, agent = names_in(held[b"names"])
         counted = [name.partition(b":")[2] for name in held if name.startswith((b"seq:", b"fence:"))]
         listed = await self._server.command("HKEYS", prefix + b"logs")
         working = await self._server.command("SMEMBERS", prefix + b"spaces")
@@ -176,5 +176,8 @@ class Wiping:
 
 def _texts_of(value: bytes) -> list[bytes]:
     """What an entry says, as it stands in its value: pieces of the whole may all lie beside it."""
-    _, _, content, metadata, *_ = json.loads(value[20:])
+    try:
+        content, metadata = parts_of(value)[2:4]
+    except (StoreCorrupt, ValueError):  # damaged: it goes all the same, and is looked for as it stands
+        return [value]
     return [json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode() for part in (content, metadata)]

@@ -10,6 +10,7 @@ import apsw
 
 from recollect.errors import Conflict
 from recollect.stores.admission import mismatch
+from recollect.stores.damage import reads
 from recollect.stores.ops import Model
 
 _INSERT = {
@@ -113,8 +114,9 @@ def switch(connection: apsw.Connection, model: Model) -> None:
 
 
 @lru_cache(maxsize=16)
+@reads("the name of the embedding model")
 def model_of(text: str) -> Model:
-    return Model(**json.loads(text))
+    return Model.as_read(**json.loads(text))
 
 
 def _meta(connection: apsw.Connection, name: str) -> str | None:

@@ -11,6 +11,7 @@ import apsw
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import Conflict, NotFound
+from recollect.stores.damage import as_written, reads, text
 from recollect.stores.erasing import Erasure
 from recollect.stores.receipts import ErasureReceipt
 from recollect.stores.sqlite.evidence import Evidence
@@ -100,13 +101,15 @@ def finish(connection: apsw.Connection, receipt: ErasureReceipt, now: datetime) 
     last = connection.execute(
         "select link, receipt from erasures where link is not null order by link desc limit 1"
     ).fetchone()
-    link, before = (0, None) if last is None else (last[0], json.loads(last[1])["sha256"])
+    with as_written("the last receipt in the ledger of erasures"):
+        link, before = (0, None) if last is None else (last[0], text("sha256", json.loads(last[1])["sha256"]))
     done = receipt.after(before, now)
     kept = Evidence.unpacked(salt(connection), entered.evidence).few.packed
     connection.execute(_FINISH, (link + 1, json.dumps(done.as_json()), kept, receipt.id))
     return done
 
 
+@reads("a row of the ledger of erasures")
 def _erasure(row: tuple[Any, ...]) -> Erasure:
     id, subject, parts, phase, requested_at, deleted_at, erased, rederived, evidence, receipt, elsewhere = row
     return Erasure.of_texts(

@@ -11,6 +11,7 @@ import apsw
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import BadInput
+from recollect.stores.damage import reads
 from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
 from recollect.stores.sqlite.rows import SEQ_BITS, dumped, loaded, micros, moment, place_of, places_of, space_id
 from recollect.stores.tails import Reach, Tail
@@ -225,6 +226,7 @@ def _append(connection: apsw.Connection, space: int, write: Append, now: int) ->
     )
 
 
+@reads("an entry of a log")
 def _entry(row: tuple[Any, ...]) -> Entry:
     place, id, kind, content, metadata, importance, at, expires_at = row
     return Entry(

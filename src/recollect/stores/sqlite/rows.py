@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import from_micros, to_micros
+from recollect.stores.damage import MISREAD, damaged, mapping, texts
 from recollect.values import NOTHING, MemoryItem, Scope, Space, Turn
 
 SEQ_BITS = 28
@@ -55,7 +56,7 @@ def dumped(value: Any) -> str:
 
 
 def loaded(text: str) -> Mapping[str, Any]:
-    return NOTHING if text == "{}" else MappingProxyType(json.loads(text))
+    return NOTHING if text == "{}" else MappingProxyType(mapping("metadata", json.loads(text)))
 
 
 def item_values(item: MemoryItem, terms: str, length: int, passages: int | None) -> tuple[Any, ...]:
@@ -102,30 +103,33 @@ def forget_names() -> None:
 
 def item_of(space: Space, row: tuple[Any, ...]) -> MemoryItem:
     session, position, speaker = row[15:18]
-    return MemoryItem(
-        id=row[0],
-        version=row[1],
-        content=row[2],
-        metadata=loaded(row[3]),
-        importance=row[4],
-        access_count=row[5],
-        last_accessed=moment(row[6]),
-        created_at=from_micros(row[7]),
-        valid_from=moment(row[8]),
-        valid_to=moment(row[9]),
-        superseded_by=row[10],
-        expires_at=moment(row[11]),
-        source=row[12],
-        trust=row[13],
-        key=row[14],
-        turn=None if session is None else Turn(session, position, speaker),
-        derived_from=tuple(json.loads(row[18])) if row[18] != "[]" else (),
-        scope=_scope(space.tenant, row[19], row[20], row[21]),
-        pinned=bool(row[22]),
-        decayed_at=moment(row[23]),
-        learned_at=moment(row[24]),
-        tier=space.tier,
-    )
+    try:
+        return MemoryItem(
+            id=row[0],
+            version=row[1],
+            content=row[2],
+            metadata=loaded(row[3]),
+            importance=row[4],
+            access_count=row[5],
+            last_accessed=moment(row[6]),
+            created_at=from_micros(row[7]),
+            valid_from=moment(row[8]),
+            valid_to=moment(row[9]),
+            superseded_by=row[10],
+            expires_at=moment(row[11]),
+            source=row[12],
+            trust=row[13],
+            key=row[14],
+            turn=None if session is None else Turn(session, position, speaker),
+            derived_from=texts("derived_from", json.loads(row[18])) if row[18] != "[]" else (),
+            scope=_scope(space.tenant, row[19], row[20], row[21]),
+            pinned=bool(row[22]),
+            decayed_at=moment(row[23]),
+            learned_at=moment(row[24]),
+            tier=space.tier,
+        )
+    except MISREAD as error:
+        raise damaged(f"the row of item {row[0]!r:.80}", error) from error
 
 
 def accessed(row: tuple[Any, ...], times: int, last: int) -> tuple[Any, ...]:

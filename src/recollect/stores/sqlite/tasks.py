@@ -12,11 +12,13 @@ import apsw
 from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Checkpoint, Lease, Step, Task
+from recollect.stores.damage import one_of, reads
 from recollect.stores.leases import Claim
 from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskStatus, TaskWrite
 from recollect.stores.sqlite import states
 from recollect.stores.sqlite.records import RecordWriter
 from recollect.stores.sqlite.rows import micros, moment, space_id
+from recollect.stores.task import STEP_STATUSES, TASK_STATUSES
 from recollect.values import Space
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -244,10 +246,11 @@ def _row(connection: apsw.Connection, space: int, id: str) -> Task | None:
     return None if row is None else _task(row)
 
 
+@reads("the row of a task")
 def _task(row: tuple[Any, ...]) -> Task:
     return Task(
         id=row[0],
-        status=row[1],
+        status=one_of("status", row[1], TASK_STATUSES),
         version=row[2],
         fence=row[3],
         owner=row[4],
@@ -348,16 +351,18 @@ def _drop(connection: apsw.Connection, space: int, id: str) -> None:
     connection.execute("delete from tasks where space = ? and id = ?", (space, id))
 
 
+@reads("the row of a checkpoint")
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
     version, fence, schema, stored, checksum, at = row
     state, intact = states.read(stored, checksum)
     return Checkpoint(version, fence, schema, state, from_micros(at), intact)
 
 
+@reads("the note about a step")
 def _step(row: tuple[Any, ...]) -> Step:
     return Step(
         key=row[0],
-        status=row[1],
+        status=one_of("status", row[1], STEP_STATUSES),
         attempts=row[2],
         fence=row[3],
         idempotency_key=row[4],

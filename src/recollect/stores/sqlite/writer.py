@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -154,7 +155,8 @@ class Writer:
                 for job in jobs:
                     self._apply(job)
             connection.execute("commit")
-        except BaseException:
+        except BaseException as error:
+            _let_go(error)
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
@@ -170,6 +172,7 @@ class Writer:
             if not connection.in_transaction:  # SQLite itself gave the transaction up, as on a full disk
                 raise
             job.error = error
+            _let_go(error)
             connection.execute("rollback to batch")
         connection.execute("release batch")
 
@@ -177,6 +180,18 @@ class Writer:
         if full != self._full:
             self._connection.execute("pragma synchronous = full" if full else "pragma synchronous = normal")
             self._full = full
+
+
+def _let_go(error: BaseException) -> None:
+    """End the statements that an error came out of half-way.
+
+    It keeps the frames that it came through, and these their cursors: for as long as somebody has it, the connection
+    would stand at an old moment, from which nothing can be written once another process has written.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
 
 
 def _settle(jobs: list[_Job]) -> None:
