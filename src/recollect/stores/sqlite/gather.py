@@ -52,7 +52,7 @@ def gather(search: Search, connection: apsw.Connection, ask: Ask) -> tuple[Evide
     allowed = allowed_places(connection, state, ask.where)
     scan = None if ask.vector is None else search.scan(connection, state, ask.vector)
     postings = search.postings(connection, state, ask.terms) if ask.terms else None
-    lists = [] if postings is None else [postings.found(allowed)]
+    lists = [] if postings is None else [postings.best(allowed, ask.limit)]
     near = None
     if scan is not None and ask.vector is not None:
         near = scan.best(connection, ask.vector, allowed, ask.limit)
@@ -81,8 +81,12 @@ def _cosines(
     """The exact cosine of each candidate: of the nearest it is known already, the others are looked up."""
     if scan is None or near is None or ask.vector is None:
         return np.full(len(places), np.nan)
-    known = dict(zip(near[0].tolist(), near[1].tolist(), strict=True))
-    cosines = np.array([known.get(place, np.nan) for place in places.tolist()], np.float64)
+    cosines = np.full(len(places), np.nan)
+    if len(near[0]):
+        order = np.argsort(near[0])
+        at = order[np.minimum(np.searchsorted(near[0], places, sorter=order), len(order) - 1)]
+        known = near[0][at] == places
+        cosines[known] = near[1][at[known]]
     lacking = np.flatnonzero(np.isnan(cosines))
     if len(lacking):
         cosines[lacking] = scan.exact(connection, ask.vector, places[lacking])

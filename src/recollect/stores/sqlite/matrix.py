@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import BadVector
 from recollect.stores.sqlite.cache import State
+from recollect.stores.sqlite.highest import nth_highest
 from recollect.stores.sqlite.rows import PART_BITS, place_of, places_of
 from recollect.stores.vectors import STORED
 
@@ -178,11 +179,20 @@ class Scan:
         has = counts > 0
         if not has.any():
             return cosines
-        firsts = np.concatenate([[0], np.cumsum(counts[has])[:-1]])
-        at = np.repeat(starts[has] - firsts, counts[has]) + np.arange(int(counts.sum()))
-        rows = self.rows[at] if self.rows is not None else self._looked_up(connection, self.ids[at])
-        cosines[has] = np.maximum.reduceat(rows.astype(np.float64) @ query.astype(np.float64), firsts)
+        starts, counts = starts[has], counts[has]
+        if self.passages == 1:
+            cosines[has] = self._dots(connection, query, starts)
+            return cosines
+        firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        at = np.repeat(starts - firsts, counts) + np.arange(int(counts.sum()))
+        cosines[has] = np.maximum.reduceat(self._dots(connection, query, at), firsts)
         return cosines
+
+    def _dots(
+        self, connection: apsw.Connection, query: NDArray[np.float32], at: NDArray[np.intp]
+    ) -> NDArray[np.float64]:
+        rows = self.rows[at] if self.rows is not None else self._looked_up(connection, self.ids[at])
+        return rows.astype(np.float64) @ query.astype(np.float64)
 
     def _looked_up(self, connection: apsw.Connection, ids: NDArray[np.int64]) -> NDArray[np.float16]:
         found, rows = _look_up(connection, self.generation, ids)
@@ -300,8 +310,7 @@ def _highest(scores: NDArray[np.float32], count: int, doubt: float) -> NDArray[n
     """The `count` highest, and all that come within `doubt` of the last of them."""
     if count == 0 or count >= len(scores):
         return np.arange(min(count, len(scores)))
-    last = np.partition(scores, len(scores) - count)[len(scores) - count]
-    return np.flatnonzero(scores >= last - doubt)
+    return np.flatnonzero(scores >= nth_highest(scores, count) - doubt)
 
 
 def _best_of_places(
