@@ -209,9 +209,8 @@ class _Neighbours:
         return known
 
     def _pairs(self, step: int, distance: int) -> NDArray[np.bool_]:
-        adjacent = (self._session[step:] == self._session[:-step]) & (
-            np.ceil(self._position[step:] - self._position[:-step]) == distance
-        )
+        together = self._session[step:] == self._session[:-step]
+        adjacent = np.asarray(together & (np.ceil(self._position[step:] - self._position[:-step]) == distance))
         adjacent[: self._outside] = False
         return adjacent
 

@@ -19,9 +19,7 @@ from recollect.stores.sqlite.postings import Postings
     different=st.sampled_from([1, 2, 5, 40, 10_000]),
     n=st.integers(1, 60),
 )
-def test_the_lowest_of_the_highest_is_found_among_any_number_and_any_ties(
-    seed: int, size: int, different: int, n: int
-):
+def test_the_lowest_of_the_highest_is_found_among_any_number_and_any_ties(seed: int, size: int, different: int, n: int):
     numbers = np.random.default_rng(seed).integers(0, different, size).astype(np.float32)
     n = min(n, size)
     assert nth_highest(numbers, n) == np.sort(numbers)[-n]

@@ -23,4 +23,4 @@ def _in_the_running(numbers: NDArray[np.floating], n: int) -> NDArray[np.floatin
     if width <= 2 * n:
         return numbers
     peaks = numbers[: _ROWS * width].reshape(_ROWS, width).max(axis=0)
-    return numbers[numbers >= np.partition(peaks, width - n)[width - n]]
+    return np.asarray(numbers[numbers >= np.partition(peaks, width - n)[width - n]])

@@ -23,6 +23,8 @@ from recollect.stores.vectors import STORED
 _CODED_ABOVE = 4096
 # Up to here the vectors themselves are at hand for that; above, they are read from the file.
 _COMPACT_ABOVE = 16_384
+# Of so few every one is looked at exactly: a first look, and the search for those it left out, cost more.
+_FEW = 128
 _CHUNK = 4096
 _CANDIDATES = 256
 
@@ -133,7 +135,9 @@ class View:
         assert self.rows is not None
         if len(self.ids):
             _check_length(query, self.rows)
-        return Scan(self.generation, self.ids, _rough(query, self.rows), self.rows, _DOUBT, self.passages)
+        # Where all seem alike, none is passed over.
+        rough = _rough(query, self.rows) if len(self.ids) > _FEW else np.zeros(len(self.ids), np.float32)
+        return Scan(self.generation, self.ids, rough, self.rows, _DOUBT, self.passages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +283,10 @@ def _rough_of_codes(
     """The scores by codes, and how far they may be off: rounding errs evenly, so by eight standard deviations."""
     code, scale = _compact(query[np.newaxis])
     dots = np.asarray(simsimd.cdist(code, codes, metric="dot"))[0].astype(np.float32)
+    dots *= scales
+    dots *= scale
     spread = (float(scales.max(initial=0.0)) + float(scale[0])) / math.sqrt(12.0)
-    return np.asarray(dots * scales * scale, np.float32), 8.0 * spread + _DOUBT
+    return dots, 8.0 * spread + _DOUBT
 
 
 def _compact(rows: NDArray[np.floating]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:

@@ -260,7 +260,7 @@ def _found(
 
 
 def briefs_at(connection: apsw.Connection, places: Sequence[int]) -> dict[int, Brief]:
-    rows = connection.execute(_BRIEFS, (str(places),)).fetchall()
+    rows: list[Any] = connection.execute(_BRIEFS, (str(places),)).fetchall()
     return {row[0]: Brief._make(row[1:]) for row in rows}
 
 
