@@ -115,6 +115,8 @@ class _Failure:
 
 
 async def _answer(source: Source) -> Found | _Failure:
+    if not source.stored:
+        return await source.ask()
     try:
         async with asyncio.timeout(source.patience):
             return await source.ask()

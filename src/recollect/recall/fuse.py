@@ -179,39 +179,43 @@ class _Neighbours:
         self.spoken = any(session is not None for session in sessions)
         if not self.spoken:
             return
-        numbers: dict[str, int] = {}
-        # Items outside any dialogue are sessions of their own, and nobody's neighbours.
-        self._session = np.array(
-            [
-                numbers.setdefault(name, len(numbers)) if name is not None else -1 - at
-                for at, name in enumerate(sessions)
-            ],
-            np.int64,
-        )
-        self._sessions = len(numbers)
+        # Each session is a run of candidates. Those outside any dialogue come first, and are nobody's neighbours.
+        begins = [at for at, name in enumerate(sessions) if at == 0 or name != sessions[at - 1]]
+        self._begins = np.array(begins, np.intp)
+        self._lengths = np.diff(np.append(self._begins, len(sessions)))
+        self._outside = sessions.count(None)
+        self._session = np.repeat(np.arange(len(begins)), self._lengths)
         self._position = np.array([brief.position or 0.0 for brief in evidence.briefs], np.float64)
+        self._adjacent: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
 
     def best(self, rows: NDArray[np.float64], distance: int) -> NDArray[np.float64]:
         """For each candidate the best value among those exactly so many turns before or after it."""
         best = np.zeros_like(rows)
         if not self.spoken:
             return best
-        # Two turns may share a position, so look a little further along the sorted columns than the distance.
-        for step in range(1, distance + 2):
-            if step >= rows.shape[1]:
-                break
-            adjacent = (self._session[step:] == self._session[:-step]) & (
-                np.ceil(self._position[step:] - self._position[:-step]) == distance
-            )
+        for step, adjacent in self._at(distance):
             best[:, step:] = np.maximum(best[:, step:], np.where(adjacent, rows[:, :-step], 0.0))
             best[:, :-step] = np.maximum(best[:, :-step], np.where(adjacent, rows[:, step:], 0.0))
         return best
 
+    def _at(self, distance: int) -> list[tuple[int, NDArray[np.bool_]]]:
+        """How far along the columns there are such pairs, and which of the columns have one there."""
+        known = self._adjacent.get(distance)
+        if known is None:
+            # Two turns may share a position, so look a little further along the sorted columns than the distance.
+            steps = range(1, min(distance + 2, len(self._session)))
+            pairs = [(step, self._pairs(step, distance)) for step in steps]
+            known = self._adjacent[distance] = [(step, adjacent) for step, adjacent in pairs if adjacent.any()]
+        return known
+
+    def _pairs(self, step: int, distance: int) -> NDArray[np.bool_]:
+        together = self._session[step:] == self._session[:-step]
+        adjacent = np.asarray(together & (np.ceil(self._position[step:] - self._position[:-step]) == distance))
+        adjacent[: self._outside] = False
+        return adjacent
+
     def in_session(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """For each candidate the best value in its session; nothing for items outside any."""
-        result = np.zeros_like(rows)
-        spoken = self._session >= 0
-        best = np.zeros((self._sessions, rows.shape[0]))
-        np.maximum.at(best, self._session[spoken], rows[:, spoken].T)
-        result[:, spoken] = best[self._session[spoken]].T
-        return result
+        best = np.repeat(np.maximum.reduceat(rows, self._begins, axis=1), self._lengths, axis=1)
+        best[:, : self._outside] = 0.0
+        return best

@@ -41,8 +41,10 @@ class Order:
     """Best first; equal scores by newest, then by id, so that the answer is the same every time."""
 
     def __init__(self, evidence: Evidence) -> None:
-        keys = [(-brief.created_at, brief.id) for brief in evidence.briefs]
-        self._ties = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+        ids = [brief.id for brief in evidence.briefs]
+        by_id = sorted(range(len(ids)), key=ids.__getitem__)
+        created = np.array([evidence.briefs[at].created_at for at in by_id], np.int64)
+        self._ties = np.array(by_id, np.intp)[np.argsort(-created, kind="stable")]
 
     def of(self, scores: NDArray[np.float64]) -> NDArray[np.intp]:
         return self._ties[np.argsort(-np.round(scores[self._ties], 9), kind="stable")]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,7 @@ K1 = 1.2
 B = 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
+class Corpus(NamedTuple):
     """What BM25 has to know of a space besides the postings."""
 
     items: int
@@ -23,7 +23,7 @@ class Corpus:
 
 def rarity(corpus: Corpus, holders: int) -> float:
     """The weight of a term that `holders` of the items contain; never negative, so a common word cannot hurt."""
-    return float(np.log1p((corpus.items - holders + 0.5) / (holders + 0.5)))
+    return math.log1p((corpus.items - holders + 0.5) / (holders + 0.5))
 
 
 def contribution(

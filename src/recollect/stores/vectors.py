@@ -20,7 +20,7 @@ _UNIT = 1e-6
 
 def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
     """One or more vectors as rows of unit length; `BadVector` when they are not finite or not of `dim`."""
-    if _is_unit(given) and dim in (None, len(given)):
+    if is_unit(given) and dim in (None, len(given)):
         return given[np.newaxis]
     try:
         rows = np.atleast_2d(np.asarray(given, dtype=np.float32))
@@ -39,7 +39,7 @@ def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
     return np.ascontiguousarray(scaled / np.where(length == 0.0, 1.0, length), dtype=np.float32)
 
 
-def _is_unit(given: ArrayLike) -> TypeGuard[NDArray[np.float32]]:
+def is_unit(given: ArrayLike) -> TypeGuard[NDArray[np.float32]]:
     """Whether it is a vector as a question's comes from its embedder. What is not finite has no length of one."""
     return (
         type(given) is np.ndarray

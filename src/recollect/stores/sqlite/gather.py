@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.admission import mismatch
-from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Evidence, nothing, place_key
+from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Evidence, in_place, nothing
 from recollect.stores.sqlite import generations
 from recollect.stores.sqlite.cache import State
 from recollect.stores.sqlite.filters import clauses
@@ -52,23 +53,24 @@ def gather(search: Search, connection: apsw.Connection, ask: Ask) -> tuple[Evide
     allowed = allowed_places(connection, state, ask.where)
     scan = None if ask.vector is None else search.scan(connection, state, ask.vector)
     postings = search.postings(connection, state, ask.terms) if ask.terms else None
-    lists = [] if postings is None else [postings.found(allowed)]
+    lists = [] if postings is None else [postings.best(allowed, ask.limit)]
     near = None
     if scan is not None and ask.vector is not None:
         near = scan.best(connection, ask.vector, allowed, ask.limit)
         lists.append(near)
     briefs = _candidates(connection, state, lists, ask.limit)
     _add_neighbours(connection, state, ask, briefs)
-    ordered = sorted(briefs.items(), key=lambda pair: place_key(pair[1]))
-    places = np.fromiter((place for place, _ in ordered), np.int64, len(ordered))
+    ordered = in_place(briefs.values())
+    place_of = {brief.id: place for place, brief in briefs.items()}
+    places = np.array([place_of[brief.id] for brief in ordered], np.int64)
     evidence = Evidence(
-        briefs=tuple(brief for _, brief in ordered),
+        briefs=tuple(ordered),
         cosines=_cosines(connection, ask, places, scan, near),
         parts=np.empty((0, len(places))) if postings is None else postings.parts(places),
         weights=np.empty(0) if postings is None else postings.weights,
         speakers=search.speakers_at(connection, state),
     )
-    return evidence, Reading(search, connection, ask.where.space, {brief.id: place for place, brief in ordered})
+    return evidence, Reading(search, connection, ask.where.space, place_of)
 
 
 def _cosines(
@@ -81,8 +83,12 @@ def _cosines(
     """The exact cosine of each candidate: of the nearest it is known already, the others are looked up."""
     if scan is None or near is None or ask.vector is None:
         return np.full(len(places), np.nan)
-    known = dict(zip(near[0].tolist(), near[1].tolist(), strict=True))
-    cosines = np.array([known.get(place, np.nan) for place in places.tolist()], np.float64)
+    cosines = np.full(len(places), np.nan)
+    if len(near[0]):
+        order = np.argsort(near[0])
+        at = order[np.minimum(np.searchsorted(near[0], places, sorter=order), len(order) - 1)]
+        known = near[0][at] == places
+        cosines[known] = near[1][at[known]]
     lacking = np.flatnonzero(np.isnan(cosines))
     if len(lacking):
         cosines[lacking] = scan.exact(connection, ask.vector, places[lacking])
@@ -96,18 +102,19 @@ def _candidates(
     limit: int,
 ) -> dict[int, Brief]:
     """The best of each list; where scores tie, the ids decide, as in every store."""
-    led: list[list[tuple[int, float]]] = []
+    led: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
     for places, scores in lists:
         best = leaders(connection, state, places, scores, limit)
-        steps = np.rint(scores[best] * SCORE_STEPS)
-        led.append(list(zip(places[best].tolist(), steps.tolist(), strict=True)))
-    briefs = briefs_at(connection, list({place: None for some in led for place, _ in some}))
+        led.append((places[best], scores[best]))
+    briefs = briefs_at(connection, list(dict.fromkeys(itertools.chain(*(places.tolist() for places, _ in led)))))
+    if all(len(places) <= limit for places, _ in led):
+        return briefs
     kept: set[int] = set()
-    for some in led:
-        if len(some) > limit:
-            some.sort(key=lambda one: (-one[1], briefs[one[0]].id))
-        kept.update(place for place, _ in some[:limit])
-    return briefs if len(kept) == len(briefs) else {place: briefs[place] for place in briefs if place in kept}
+    for places, scores in led:
+        steps = np.rint(scores * SCORE_STEPS).tolist()
+        ranked = sorted(zip(places.tolist(), steps, strict=True), key=lambda one: (-one[1], briefs[one[0]].id))
+        kept.update(place for place, _ in ranked[:limit])
+    return {place: briefs[place] for place in briefs if place in kept}
 
 
 def _check_model(state: State, ask: Ask) -> None:

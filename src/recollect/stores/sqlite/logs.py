@@ -76,20 +76,16 @@ _TRIM = """
 
 # Entries of a space lie together in the order they came, so its last one is a single step back from its end.
 _LOGS = """
-    select id, tenant, tier, user, agent, session
-    from (
-        select id, tenant, tier, user, agent, session, (
-            select at
-            from entries
-            where place between spaces.id << ?5 and ((spaces.id + 1) << ?5) - 1
-                and (expires_at is null or expires_at > ?6)
-            order by place desc
-            limit 1
-        ) as last
-        from spaces
-        where tenant = ?1 and tier = ?2 and user = ?3 and agent = ?4
-    )
-    where last is not null
+    select id, session, (
+        select at
+        from entries
+        where place between spaces.id << ?5 and ((spaces.id + 1) << ?5) - 1
+            and (expires_at is null or expires_at > ?6)
+        order by place desc
+        limit 1
+    ) as last
+    from spaces
+    where tenant = ?1 and tier = ?2 and user = ?3 and agent = ?4
     order by last desc, session desc
     limit ?7
 """
@@ -177,8 +173,10 @@ def owners(connection: apsw.Connection, tenant: str) -> list[Space]:
 
 def _newest_logs(connection: apsw.Connection, owner: Space, moment: int, most: int) -> list[tuple[int, Space]]:
     """The numbers and names of logs, newest first."""
-    values = (owner.tenant, owner.tier, owner.user, owner.agent, SEQ_BITS, moment, most)
-    return [(number, Space(*names)) for number, *names in connection.execute(_LOGS, values)]
+    names = owner.tenant, owner.tier, owner.user, owner.agent
+    rows: list[Any] = connection.execute(_LOGS, (*names, SEQ_BITS, moment, most)).fetchall()
+    # Those without an entry come last; asked for in the statement, each one's last entry would be looked up twice.
+    return [(number, Space(*names, session)) for number, session, last in rows if last is not None]
 
 
 def _tail(connection: apsw.Connection, log: tuple[int | None, Space], moment: int, limit: int) -> Tail:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import BadVector
 from recollect.stores.sqlite.cache import State
+from recollect.stores.sqlite.highest import nth_highest
 from recollect.stores.sqlite.rows import PART_BITS, place_of, places_of
 from recollect.stores.vectors import STORED
 
@@ -22,6 +23,8 @@ from recollect.stores.vectors import STORED
 _CODED_ABOVE = 4096
 # Up to here the vectors themselves are at hand for that; above, they are read from the file.
 _COMPACT_ABOVE = 16_384
+# Of so few every one is looked at exactly: a first look, and the search for those it left out, cost more.
+_FEW = 128
 _CHUNK = 4096
 _CANDIDATES = 256
 
@@ -132,7 +135,9 @@ class View:
         assert self.rows is not None
         if len(self.ids):
             _check_length(query, self.rows)
-        return Scan(self.generation, self.ids, _rough(query, self.rows), self.rows, _DOUBT, self.passages)
+        # Where all seem alike, none is passed over.
+        rough = _rough(query, self.rows) if len(self.ids) > _FEW else np.zeros(len(self.ids), np.float32)
+        return Scan(self.generation, self.ids, rough, self.rows, _DOUBT, self.passages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +183,20 @@ class Scan:
         has = counts > 0
         if not has.any():
             return cosines
-        firsts = np.concatenate([[0], np.cumsum(counts[has])[:-1]])
-        at = np.repeat(starts[has] - firsts, counts[has]) + np.arange(int(counts.sum()))
-        rows = self.rows[at] if self.rows is not None else self._looked_up(connection, self.ids[at])
-        cosines[has] = np.maximum.reduceat(rows.astype(np.float64) @ query.astype(np.float64), firsts)
+        starts, counts = starts[has], counts[has]
+        if self.passages == 1:
+            cosines[has] = self._dots(connection, query, starts)
+            return cosines
+        firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        at = np.repeat(starts - firsts, counts) + np.arange(int(counts.sum()))
+        cosines[has] = np.maximum.reduceat(self._dots(connection, query, at), firsts)
         return cosines
+
+    def _dots(
+        self, connection: apsw.Connection, query: NDArray[np.float32], at: NDArray[np.intp]
+    ) -> NDArray[np.float64]:
+        rows = self.rows[at] if self.rows is not None else self._looked_up(connection, self.ids[at])
+        return rows.astype(np.float64) @ query.astype(np.float64)
 
     def _looked_up(self, connection: apsw.Connection, ids: NDArray[np.int64]) -> NDArray[np.float16]:
         found, rows = _look_up(connection, self.generation, ids)
@@ -269,8 +283,10 @@ def _rough_of_codes(
     """The scores by codes, and how far they may be off: rounding errs evenly, so by eight standard deviations."""
     code, scale = _compact(query[np.newaxis])
     dots = np.asarray(simsimd.cdist(code, codes, metric="dot"))[0].astype(np.float32)
+    dots *= scales
+    dots *= scale
     spread = (float(scales.max(initial=0.0)) + float(scale[0])) / math.sqrt(12.0)
-    return np.asarray(dots * scales * scale, np.float32), 8.0 * spread + _DOUBT
+    return dots, 8.0 * spread + _DOUBT
 
 
 def _compact(rows: NDArray[np.floating]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
@@ -300,8 +316,7 @@ def _highest(scores: NDArray[np.float32], count: int, doubt: float) -> NDArray[n
     """The `count` highest, and all that come within `doubt` of the last of them."""
     if count == 0 or count >= len(scores):
         return np.arange(min(count, len(scores)))
-    last = np.partition(scores, len(scores) - count)[len(scores) - count]
-    return np.flatnonzero(scores >= last - doubt)
+    return np.flatnonzero(scores >= nth_highest(scores, count) - doubt)
 
 
 def _best_of_places(

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.bm25 import Corpus, rarity
+from recollect.stores.evidence import SCORE_STEPS
 from recollect.stores.sqlite.cache import State
+from recollect.stores.sqlite.highest import nth_highest
 from recollect.stores.sqlite.lexicon import Column, Entries, Holders
 from recollect.stores.sqlite.matrix import Allowed
 from recollect.stores.sqlite.rows import place_of, seq_of
@@ -40,14 +42,20 @@ class Postings:
             added.append(adds)
         return cls(state.id, entries.holders, added, scores, np.array(weights, np.float64))
 
-    def found(self, allowed: Allowed) -> tuple[NDArray[np.int64], Column]:
-        """The places that have one of the terms and that a filter lets through, ascending, with their scores."""
-        seqs = np.flatnonzero(self.scores)
-        places, scores = seqs + place_of(self.space, 0), self.scores[seqs]
-        if not allowed.narrows:
-            return places, scores
-        mask = allowed.mask(places)
-        return places[mask], scores[mask]
+    def best(self, allowed: Allowed, limit: int) -> tuple[NDArray[np.int64], Column]:
+        """Places that have one of the terms and that a filter lets through, ascending, with their scores.
+
+        All that may be among the `limit` best are there, with those that tie with the last of them.
+        """
+        if allowed.narrows:
+            places, scores = self._at(np.flatnonzero(self.scores))
+            mask = allowed.mask(places)
+            return places[mask], scores[mask]
+        least = nth_highest(self.scores, limit) - 2.0 / SCORE_STEPS if 0 < limit < len(self.scores) else 0.0
+        return self._at(np.flatnonzero(self.scores > max(least, 0.0)))
+
+    def _at(self, seqs: NDArray[np.intp]) -> tuple[NDArray[np.int64], Column]:
+        return seqs + place_of(self.space, 0), self.scores[seqs]
 
     def parts(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
         """What each term says for each place, a row for each term; nothing where it has none of them."""

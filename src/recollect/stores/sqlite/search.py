@@ -21,6 +21,7 @@ from recollect.stores.sqlite import generations
 from recollect.stores.sqlite.accesses import Accesses
 from recollect.stores.sqlite.cache import Cache, State
 from recollect.stores.sqlite.filters import LIVE, clauses
+from recollect.stores.sqlite.highest import nth_highest
 from recollect.stores.sqlite.lexicon import Lexicon
 from recollect.stores.sqlite.matrix import Allowed, Matrix, Scan, bytes_needed, streamed
 from recollect.stores.sqlite.postings import NO_ENTRIES, Postings
@@ -128,7 +129,7 @@ class Search:
         if state is None or state.items == 0:
             return Matches(weights=(0.0,) * len(terms))
         postings = self.postings(connection, state, terms)
-        places, scores = postings.found(allowed_places(connection, state, where))
+        places, scores = postings.best(allowed_places(connection, state, where), limit)
         found = _found(connection, state, places, scores, limit, postings)
         return Matches(tuple(found), tuple(postings.weights.tolist()), state.items)
 
@@ -259,7 +260,7 @@ def _found(
 
 
 def briefs_at(connection: apsw.Connection, places: Sequence[int]) -> dict[int, Brief]:
-    rows = connection.execute(_BRIEFS, (str(places),))
+    rows: list[Any] = connection.execute(_BRIEFS, (str(places),)).fetchall()
     return {row[0]: Brief._make(row[1:]) for row in rows}
 
 
@@ -271,9 +272,11 @@ def leaders(
         return np.empty(0, np.intp)
     if len(scores) <= limit:
         return np.arange(len(scores))
-    steps = np.rint(scores * SCORE_STEPS)
-    last = np.partition(steps, len(steps) - limit)[len(steps) - limit]
-    above, tied = np.flatnonzero(steps > last), np.flatnonzero(steps == last)
+    last = nth_highest(scores, limit)
+    # Those a step below do not count any more.
+    near = np.flatnonzero(scores >= last - 2.0 / SCORE_STEPS)
+    steps, step = np.rint(scores[near] * SCORE_STEPS), np.rint(last * SCORE_STEPS)
+    above, tied = near[steps > step], near[steps == step]
     wanted = limit - len(above)
     # Very many ties (one common word, texts of one length): go through the ids in order until enough have come,
     # which needs about wanted * items / ties rows, instead of looking up the id of every tie.

@@ -39,7 +39,7 @@ from recollect.stores.sqlite.soundness import rebuild_words, soundness
 from recollect.stores.sqlite.wiping import holdings, wipe
 from recollect.stores.sqlite.writer import Writer
 from recollect.stores.tails import Reach, Tail
-from recollect.stores.vectors import normalised
+from recollect.stores.vectors import is_unit, normalised
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
 
@@ -250,7 +250,8 @@ class SqliteStore:
         )
 
     async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
-        checked = ask if ask.vector is None else replace(ask, vector=normalised(ask.vector)[0])
+        # Most come from an embedding, which has made them of unit length.
+        checked = ask if ask.vector is None or is_unit(ask.vector) else replace(ask, vector=normalised(ask.vector)[0])
 
         def answer(connection: apsw.Connection) -> T:
             return judge(*gather(self._search, connection, checked))
