@@ -1,8 +1,8 @@
 """The same memory on every backend: what a call costs there, and how much of that is the engine's own.
 
-Every backend holds the same items of many users (where only logs are kept: entries). Vectors are known beforehand: what
-is timed is memory and engine, not a model. Beside each of our calls stand two others, made in turn with it so that
-whatever else the machine does hits all alike:
+Every backend holds the same items of many users (where only logs are kept: entries). Vectors are known beforehand and
+looked up on the spot, where a model would be asked in a thread of its own: what is timed is memory and engine. Beside
+each of our calls stand two others, made in turn with it so that whatever else the machine does hits all alike:
 
 - **engine**: what our call sent to the server, statement by statement and value by value, sent once more to a copy of
   the database, in the same transactions, the same journeys and as much at once, with nothing of ours around it
@@ -38,7 +38,7 @@ import tapes
 from places import NAMES, Place, places
 from report import ms, progress, save, show, summary
 from rich.progress import Progress
-from synthetic import Collection, KnownVectors, collection
+from synthetic import AtHand, Collection, collection
 
 from recollect import AgentMemory
 from recollect.stores.ops import Append, Entry
@@ -145,7 +145,7 @@ class Bench:
     def __init__(self, sizes: Sizes, bar: Progress) -> None:
         self.sizes = sizes
         self.bar = bar
-        self.known = KnownVectors()
+        self.known = AtHand()
 
     async def run(self, place: Place) -> Figures:
         """Fill, copy what was filled, and time every call."""

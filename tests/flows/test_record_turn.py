@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recollect import AgentMemory, BadInput, StoreClosed
+from recollect.settings import Settings
 from recollect.stores.ops import Append, Write
+from recollect.values import Space
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener
 
@@ -145,6 +148,23 @@ async def test_the_same_turn_told_twice_is_one(memory: AgentMemory, named: dict[
     assert await counts(memory) == (6, 5)  # without an id the same words are another turn
 
 
+async def test_a_turn_that_nobody_named_is_told_as_it_was_written_and_not_read_again(memory: AgentMemory):
+    read = asked_for(memory)
+    kept = await memory.record_turn("Which tea is there?", "Three kinds.", tool_calls=[PLAIN], metadata={"n": (1, 2)})
+    assert read == []
+    assert list(kept.messages) == await memory.conversation.get_last_n(10)
+    assert list(kept.episodes) == await memory.episodic.get_recent()
+    await memory.record_turn("Hello there.", id="t-1")  # it may have been told before, in other words
+    assert read == ["t-1:user", "t-1:user"]
+
+
+async def test_of_a_turn_those_episodes_are_told_that_there_was_room_for(opener: Opener):
+    memory = await opener(user="ada", settings=with_room_for(1))
+    kept = await memory.record_turn("Which units?", "Metric ones.")
+    assert [one.content for one in kept.episodes] == ["Metric ones."]
+    assert list(kept.episodes) == await memory.episodic.get_recent()
+
+
 async def test_a_turn_keeps_to_its_session(opener: Opener):
     memory = await opener(user="ada", session="s1")
     await memory.record_turn("Hello there.", id="t-1")
@@ -250,3 +270,22 @@ def watch(memory: AgentMemory) -> list[list[Append]]:
 
         log.write = write
     return seen
+
+
+def with_room_for(episodes: int) -> Settings:
+    tiers = Settings().tiers
+    return Settings(tiers=tuple(replace(one, max_items=episodes) if one.name == "episodic" else one for one in tiers))
+
+
+def asked_for(memory: AgentMemory) -> list[str]:
+    """The ids of entries that are read one by one from the logs of a memory."""
+    ids: list[str] = []
+    for log in {id(log): log for log in map(memory._parts.stores.log, ("conversation", "episodic"))}.values():
+        real: Any = log.entries
+
+        async def entries(space: Space, *some: str, real: Any = real) -> Any:
+            ids.extend(some)
+            return await real(space, *some)
+
+        log.entries = entries  # type: ignore[method-assign]
+    return ids

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import BadInput
+from recollect.guard.policy import LONG_TO_LOOK_THROUGH
 from recollect.inference.summarise import extract
 from recollect.memory.tool_calls import ToolCall, tool_calls_of
 from recollect.recall.across import together
 from recollect.runtime.in_order import write_in_order
 from recollect.stores.base import Log
-from recollect.stores.ops import Append
+from recollect.stores.ops import Append, Entry
 from recollect.tiers.conversation import ConversationMemory
 from recollect.tiers.entries import checked_id, checked_metadata, entire, fresh_id
 from recollect.tiers.episodic import Episode, EpisodicMemory, episode_of
@@ -50,6 +51,16 @@ class Turn:
     assistant: str | None
     calls: tuple[ToolCall, ...]
     metadata: Mapping[str, Any]
+    named: bool = True
+    """Whether its id is the caller's: then it may have been told before."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether to look through it holds nobody up."""
+        said = [one for one in (self.user, self.assistant) if one is not None]
+        done = [text for call in self.calls for text in (call.arguments, call.result or "")]
+        # What is no text is refused, or takes its time: a turn is checked before anything else is known of it.
+        return all(isinstance(one, str) for one in said) and sum(map(len, (*said, *done))) <= LONG_TO_LOOK_THROUGH
 
     @property
     def answered(self) -> Mapping[str, Any]:
@@ -82,7 +93,7 @@ def turn_of(
     calls = tool_calls_of(tool_calls, turn, longest)
     if user is None and assistant is None and not calls:
         raise BadInput("a turn needs something in it: give user, assistant or tool_calls")
-    return Turn(turn, user, assistant, tuple(calls), given)
+    return Turn(turn, user, assistant, tuple(calls), given, named is not None)
 
 
 async def record(
@@ -94,19 +105,33 @@ async def record(
     them that expires. A crash between the two leaves what was said, and telling it again adds the episodes.
     """
     await _refuse_orphans(turn, logs[0], conversation.space)
-    said = await asyncio.to_thread(_messages, turn, conversation, longest)
+    if turn.is_short:
+        said = _messages(turn, conversation, longest)
+    else:
+        said = await asyncio.to_thread(_messages, turn, conversation, longest)
     happened = await _episodes(turn, episodic)
     await write_in_order((logs[0], said), (logs[1], happened))
     await conversation.settle(*said)
-    messages, episodes = await together(
-        logs[0].entries(said[0].space, *(one.entry.id for one in said)),
-        logs[1].entries(happened[0].space, *(one.entry.id for one in happened)),
-    )
+    messages, episodes = await _kept(turn, logs, said, happened)
     return TurnRecord(
         turn.id,
         tuple(message_of(entry) for entry in messages),
         tuple(episode_of(happened[0].space, entry) for entry in episodes),
     )
+
+
+async def _kept(
+    turn: Turn, logs: tuple[Log, Log], said: Sequence[Append], happened: Sequence[Append]
+) -> tuple[Sequence[Entry], Sequence[Entry]]:
+    """What the logs have of the turn. Under an id that nobody had before that is what was written: it is not read."""
+    cap = happened[0].cap
+    if not turn.named and (cap is None or len(happened) <= cap):
+        return [one.entry for one in said], [one.entry for one in happened]
+    messages, episodes = await together(
+        logs[0].entries(said[0].space, *(one.entry.id for one in said)),
+        logs[1].entries(happened[0].space, *(one.entry.id for one in happened)),
+    )
+    return messages, episodes
 
 
 async def _refuse_orphans(turn: Turn, log: Log, space: Space) -> None:

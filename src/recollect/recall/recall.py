@@ -148,6 +148,8 @@ class Judge:
         """The hits; or everybody who speaks here, when the question was planned without knowing them."""
         if evidence.speakers != self.speakers:
             return evidence.speakers
+        if not len(evidence):
+            return []
         scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
         worth = np.round(self._relevance(scored, evidence, lookup), 4)

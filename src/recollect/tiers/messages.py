@@ -71,7 +71,7 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something said in a conversation. `seq` is its place in the log.
+    """Something said in a conversation. `seq` is its place in the log, or 0 in the answer to whoever said it.
 
     `blocks` is the content as it was given, where it came in blocks; `content` is then what they say, as text.
     """

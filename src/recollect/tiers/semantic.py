@@ -110,6 +110,8 @@ class SemanticMemory:
         return [apart[id(draft)] if id(draft) in apart else next(kept) for draft in drafts]
 
     async def _add(self, drafts: list[Draft]) -> list[MemoryItem]:
+        if len(drafts) == 1:  # there is nothing to be ahead of
+            return await self._keep(drafts)
         kept: list[MemoryItem] = []
         ahead: asyncio.Task[list[MemoryItem]] | None = None
         try:

@@ -57,7 +57,9 @@ class Connections:
         self._idle: list[AsyncConnection[Any]] = []
         self._closed = False
         self._patience = patience
-        self._hours: dict[AsyncConnection[Any], asyncio.TimerHandle] = {}
+        # Until when each connection that is in use may be; the first of them is the first whose time is up.
+        self._hours: dict[AsyncConnection[Any], float] = {}
+        self._watch: asyncio.TimerHandle | None = None
 
     async def made(self) -> AsyncConnection[Any]:
         """A new connection, which is nobody's yet."""
@@ -68,14 +70,7 @@ class Connections:
 
     async def take(self) -> AsyncConnection[Any]:
         """A connection for one transaction. One that takes too long is cut off: nobody waits for ever."""
-        try:
-            async with asyncio.timeout(_WAIT_SECONDS):
-                await self._free.acquire()
-        except TimeoutError as error:
-            raise StoreUnavailable(
-                f"all {self._most} connections to {self.place} were in use for {_WAIT_SECONDS:.0f} s; "
-                "allow more with the setting `readers`, or do less at once"
-            ) from error
+        await self._turn()
         try:
             if self._closed:
                 raise StoreClosed(CLOSED)
@@ -85,7 +80,7 @@ class Connections:
             try:
                 await _made_ready(fresh)
             except BaseException:
-                self._hours.pop(fresh).cancel()
+                self._hours.pop(fresh, None)
                 await fresh.close()
                 raise
         except BaseException:
@@ -93,18 +88,45 @@ class Connections:
             raise
         return fresh
 
+    async def _turn(self) -> None:
+        """Wait until a connection is free, which nearly always one is: then there is nothing to set a time for."""
+        if not self._free.locked():
+            await self._free.acquire()
+            return
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"all {self._most} connections to {self.place} were in use for {_WAIT_SECONDS:.0f} s; "
+                "allow more with the setting `readers`, or do less at once"
+            ) from error
+
     def _watched(self, connection: AsyncConnection[Any]) -> AsyncConnection[Any]:
-        later = asyncio.get_running_loop().call_later(self._patience, _cut, connection)
-        self._hours[connection] = later
+        """One watch for all of them: to wind one up for each transaction takes longer than to read the time."""
+        loop = asyncio.get_running_loop()
+        self._hours[connection] = loop.time() + self._patience
+        if self._watch is None:
+            self._watch = loop.call_at(self._hours[connection], self._cut_late)
         return connection
+
+    def _cut_late(self) -> None:
+        """Cut off whoever is late, and look again when the next one may be."""
+        loop, self._watch = asyncio.get_running_loop(), None
+        for connection, hour in list(self._hours.items()):
+            if hour > loop.time():
+                self._watch = loop.call_at(hour, self._cut_late)
+                break
+            del self._hours[connection]
+            _cut(connection)
 
     def leave_alone(self, connection: AsyncConnection[Any]) -> None:
         """Do not cut this one off before it is given back."""
-        self._hours[connection].cancel()
+        self._hours.pop(connection, None)
 
     async def give_back(self, connection: AsyncConnection[Any]) -> None:
         """Keep a connection for the next one, unless something is left on it or it is broken."""
-        self._hours.pop(connection).cancel()
+        self._hours.pop(connection, None)
         if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             await connection.close()
         else:
@@ -124,6 +146,8 @@ class Connections:
         self._closed = True
         for _ in range(self._most):
             await self._free.acquire()
+        if self._watch is not None:
+            self._watch.cancel()
         await self.forget()
         for _ in range(self._most):
             self._free.release()  # whoever comes now is told that it is closed

@@ -36,6 +36,10 @@ _BOUNDED = (
 _ITEM = "join recollect.records r on r.tenant = %(tenant)s and r.space = %(number)s and r.place = {row}.place"
 
 
+Parts = tuple[str, str]
+"""A join and a condition."""
+
+
 class Filter:
     """The condition that an item of the space has to meet, and its parameters."""
 
@@ -50,7 +54,7 @@ class Filter:
         """Whether nearly everything that is there meets it."""
         return self._only_live or self.sql == "true"
 
-    def about(self, row: str) -> tuple[str, str]:
+    def about(self, row: str) -> Parts:
         """A join and a condition that keep a vector or a word to the items that are meant.
 
         Most questions ask for what is true now, and most items always are: then only the few with bounds need a look.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from recollect.stores.damage import MISREAD, damaged, mapping, texts
 from recollect.stores.evidence import Brief
 from recollect.stores.postgres.journey import Values
 from recollect.stores.postgres.text import (
+    MARK,
     given,
     given_json,
     handle,
@@ -163,24 +165,21 @@ def item_of(space: Space, row: Sequence[Any]) -> MemoryItem:
         raise damaged(f"the row of item {row[0]!r:.80}", error) from error
 
 
+# The places of a `CANDIDATE`'s columns in a brief.
+_OF_A_BRIEF = itemgetter(0, 15, 16, 17, 7, 4, 13, 12, WIDTH - 3, WIDTH - 2)
+
+
 def candidate_of(row: Sequence[Any]) -> Brief:
-    """What ranking has to know of a `CANDIDATE`."""
-    return brief_of(
-        (row[0], row[15], row[16], row[17], row[7], row[4], row[13], row[12], row[WIDTH - 3], row[WIDTH - 2])
-    )
+    """What ranking has to know of a `CANDIDATE`. Many are read for every question."""
+    return brief_of(_OF_A_BRIEF(row))
 
 
 def brief_of(row: Sequence[Any]) -> Brief:
-    id, session, position, speaker, created_at, importance, trust, source, length, passages = row
-    return Brief(
-        id=given(id),
-        session=maybe_given(session),
-        position=position,
-        speaker=maybe_given(speaker),
-        created_at=created_at,
-        importance=importance,
-        trust=trust,
-        source=given(source),
-        length=length,
-        passages=passages,
+    brief = Brief._make(row)
+    id, session, _, speaker, _, _, _, source, _, _ = brief
+    # Next to none needs another look.
+    if not (MARK in id or MARK in source or MARK in (session or "") or MARK in (speaker or "")):
+        return brief
+    return brief._replace(
+        id=given(id), session=maybe_given(session), speaker=maybe_given(speaker), source=given(source)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from recollect.stores.base import Vector
 from recollect.stores.bm25 import K1, B, Corpus, contribution, rarity
 from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Found, Matches, in_order, place_key
 from recollect.stores.postgres import index, models
-from recollect.stores.postgres.filters import Filter
+from recollect.stores.postgres.filters import Filter, Parts
 from recollect.stores.postgres.journey import Statement, Values
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.rows import CANDIDATE, WIDTH, candidate_of, named
@@ -275,13 +276,19 @@ def _values(at: Standing, ask: Ask, *, by_meaning: bool) -> Values:
 
 def _statement(filter: Filter, *, by_meaning: bool, dim: int | None = None) -> str:
     """With `dim` the near ones are found by the index of vectors of so many dimensions."""
+    return _put_together(filter.about("v"), filter.about("p"), filter.sql, by_meaning, dim)
+
+
+@lru_cache(maxsize=256)
+def _put_together(of_vectors: Parts, of_words: Parts, around: str, by_meaning: bool, dim: int | None) -> str:
+    """Few kinds of questions are asked, each of them often."""
     near = _NOBODY_NEAR
     if by_meaning:
-        join, meant = filter.about("v")
+        join, meant = of_vectors
         near = (_NEAR if dim is None else _BY_INDEX).format(join=join, filter=meant, dim=dim)
-    join, meant = filter.about("p")
+    join, meant = of_words
     vector = f"({_PASSAGE.format(what='v.data', row='r')})" if by_meaning else "null"
-    return _LOOK.format(near=near, join=join, filter=meant, around=filter.sql, vector=vector)
+    return _LOOK.format(near=near, join=join, filter=meant, around=around, vector=vector)
 
 
 async def _can_be_near(work: Work, at: Standing, query: Vector) -> bool:
@@ -315,7 +322,7 @@ def _complete(cosines: Column, limit: int, edge: float, dim: int) -> bool:
 
 
 def _laid_out(rows: list[tuple[Any, ...]], cosines: Column, weights: Sequence[float], corpus: Corpus) -> Candidates:
-    briefs = [candidate_of(row) for row in rows]
+    briefs = list(map(candidate_of, rows))
     order = sorted(range(len(rows)), key=lambda at: place_key(briefs[at]))
     counts = np.zeros((len(weights), len(rows)))
     for column, at in enumerate(order):

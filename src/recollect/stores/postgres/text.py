@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-_NUL, _MARK = "\x00", "\x01"
+_NUL, MARK = "\x00", "\x01"
 _MOST_IN_AN_INDEX = 200
 
 
@@ -15,9 +15,9 @@ def kept(text: str) -> str:
 
     Nothing else is changed, so that an administrator reads what was written.
     """
-    if _NUL not in text and _MARK not in text:
+    if _NUL not in text and MARK not in text:
         return text
-    return text.replace(_MARK, "\x01\x02").replace(_NUL, "\x01\x01")
+    return text.replace(MARK, "\x01\x02").replace(_NUL, "\x01\x01")
 
 
 def maybe_kept(text: str | None) -> str | None:
@@ -26,9 +26,9 @@ def maybe_kept(text: str | None) -> str | None:
 
 def given(text: str) -> str:
     """The text as it was before `kept`."""
-    if _MARK not in text:
+    if MARK not in text:
         return text
-    return text.replace("\x01\x01", _NUL).replace("\x01\x02", _MARK)
+    return text.replace("\x01\x01", _NUL).replace("\x01\x02", MARK)
 
 
 def maybe_given(text: str | None) -> str | None:
