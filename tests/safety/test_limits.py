@@ -107,9 +107,9 @@ LIMITS: dict[str, tuple[Call, Call, str]] = {
         "at most 256",
     ),
     "tool calls of a turn": (
-        lambda m: m.record_turn("x", tool_calls=[{"name": "f", "arguments": {}}] * 0),
-        lambda m: m.record_turn("x", tool_calls=({"name": "f", "arguments": {}} for _ in range(100_000))),
-        "at most",
+        lambda m: m.record_turn("x", tool_calls=[{"name": "f", "arguments": {}}] * 1_000),
+        lambda m: m.record_turn("x", tool_calls=({"name": "f", "arguments": {}} for _ in range(1_001))),
+        "at most 1000",
     ),
     "a question": (lambda m: m.recall(text(20_000)), lambda m: m.recall(text(20_001)), "at most 20,000"),
     "how many are wanted": (

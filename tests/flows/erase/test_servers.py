@@ -129,4 +129,6 @@ async def test_a_store_that_was_never_part_of_it_keeps_what_it_has(redis: RedisS
     await logs.write(append("new", space=ADA.space("conversation")))
     await Erasures([facts, logs], clock).catch_up()
     assert ids(await logs.read(LOG)) == ["new"]
+    # By another store's hash it would find nobody; that it has none to look for is what keeps it so.
+    assert await logs.ledger() == []
     await logs.close()

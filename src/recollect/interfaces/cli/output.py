@@ -50,7 +50,7 @@ def clean(text: str) -> str:
 
 def print_json(value: Any) -> None:
     # Not through rich: a program reads this, and ASCII escapes keep every control character harmless.
-    write(json.dumps(value, indent=2, default=plain_value).replace("\x7f", "\\u007f") + "\n")
+    write(json.dumps(value, indent=2, default=plain_value) + "\n")
 
 
 def write(text: str) -> None:
