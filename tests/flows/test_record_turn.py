@@ -280,7 +280,8 @@ def with_room_for(episodes: int) -> Settings:
 def asked_for(memory: AgentMemory) -> list[str]:
     """The ids of entries that are read one by one from the logs of a memory."""
     ids: list[str] = []
-    for log in {id(log): log for log in map(memory._parts.stores.log, ("conversation", "episodic"))}.values():
+    stores = memory._parts.stores
+    for log in {id(log): log for log in (stores.log("conversation"), stores.log("episodic"))}.values():
         real: Any = log.entries
 
         async def entries(space: Space, *some: str, real: Any = real) -> Any:
