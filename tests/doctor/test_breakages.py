@@ -12,6 +12,7 @@ import pytest
 
 from recollect import StoreClosed
 from recollect.doctor.checklist import CHECKLIST
+from recollect.errors import NotFound
 from recollect.stores.sqlite import store as sqlite_store
 from tests.doctor.breakages import BREAKAGES, Breakage, Tools
 from tests.doctor.ward import Ward
@@ -49,6 +50,12 @@ async def test_what_is_broken_is_what_is_found(
 ):
     await breakage.do(Tools(ward, request, monkeypatch))
     assert await ward.ill() == {breakage.check: breakage.status}
+
+
+async def test_a_point_that_is_not_on_the_list_is_an_error_of_ours(ward: Ward):
+    """Mutant: `next` without an end, whose StopIteration a coroutine turns into something else."""
+    with pytest.raises(NotFound, match="no point 'disk\\.spaec'"):
+        (await ward.examined())["disk.spaec"]
 
 
 async def test_torn_pages_are_a_finding_and_no_traceback(ward: Ward):

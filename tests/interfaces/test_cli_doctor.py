@@ -62,6 +62,14 @@ def test_a_failure_is_an_exit_code(call: Call, tmp_path: Path):
     ]
 
 
+def test_what_keeps_a_store_shut_is_said_once(call: Call, tmp_path: Path):
+    """Mutant: every point that could not be looked at is explained."""
+    out = call(tmp_path, "doctor", "--store", "none.db").out
+    assert len(lines(out)) == 35
+    assert out.count("once store.opens has passed") == 1
+    assert "fail store.opens" in out
+
+
 def test_nothing_in_it_can_drive_a_terminal(call: Call, tmp_path: Path):
     done = call(tmp_path, "doctor", "--store", "a\x1b[2J\x1b]0;title\x07b.db")
     assert "\x1b" not in done.out

@@ -99,7 +99,9 @@ def _read_by_others(patient: Patient) -> Path | None:
     text = file.read_text("utf-8", "replace")
     keys = [name for name in patient.settings.__slots__ if isinstance(getattr(patient.settings, name), Secret)]
     urls = [place.url for place in patient.places if urlsplit(place.url).password and place.url in text]
-    return file if urls or any(line.strip().startswith(tuple(keys)) for line in text.splitlines()) else None
+    # The whole name: `encryption_key_file` says where a key is, and is none.
+    named = {line.partition("=")[0].strip() for line in text.splitlines() if "=" in line}
+    return file if urls or not named.isdisjoint(keys) else None
 
 
 def _is_here(host: str | None) -> bool:

@@ -18,7 +18,10 @@ _LONG_LOG, _ENDLESS_LOG = 64 * _MIB, _GIB
 # Below this size it does not matter how much of a file is unused.
 _WORTH_PACKING, _MUCH_UNUSED = 64 * _MIB, 0.25
 _LONGEST = 160
-_RESTORE = "stop what writes to it, then recollect restore BACKUP; see docs/howto/operate.md"
+_RESTORE = (
+    "stop what writes to it, then recollect restore BACKUP --to NEW_FILE --receipts OLD_FILE.erasures.jsonl; "
+    "see docs/howto/operate.md"
+)
 
 
 async def the_data_is_sound(patient: Patient) -> Verdict:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from recollect.errors import NotFound
+
 Status = Literal["pass", "warn", "fail"]
 ORDER: tuple[Status, ...] = ("pass", "warn", "fail")
 """From well to ill."""
@@ -82,7 +84,10 @@ class DoctorReport:
 
     def __getitem__(self, id: str) -> Finding:
         """`report["disk.space"]`."""
-        return next(one for one in self.findings if one.id == id)
+        for one in self.findings:
+            if one.id == id:
+                return one
+        raise NotFound(f"there is no point {id!r:.80}; docs/howto/operate.md has them all")
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -95,9 +95,8 @@ async def clocks_agree(patient: Patient) -> Verdict:
                 f"the server's clock and ours are {apart.total_seconds():,.1f} s apart", "timedatectl set-ntp true"
             )
         if vitals.newest is not None and vitals.newest > now + _AHEAD:
-            return warned(
-                f"the newest thing in it is {vitals.newest - now} ahead of our clock", "timedatectl set-ntp true"
-            )
+            ahead = timedelta(seconds=round((vitals.newest - now).total_seconds()))
+            return warned(f"the newest thing in it is {ahead} ahead of our clock", "timedatectl set-ntp true")
         return passed(f"our clock says {now:%Y-%m-%d %H:%M} UTC, and nothing speaks against it")
 
     return await of_each(patient, look, "there is no store")

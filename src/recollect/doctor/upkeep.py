@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from recollect.clock import from_micros
 from recollect.doctor.check import OPENED_FIRST, Check, counted, of_each, sized
 from recollect.doctor.finding import Verdict, failed, not_applicable, passed, warned
 from recollect.doctor.patient import Patient, Place
-from recollect.lifecycle.beside import chain_faults
+from recollect.errors import StoreCorrupt
+from recollect.lifecycle import beside, ledgers
 from recollect.lifecycle.sanity import NOTE
 from recollect.stores.base import Records
 from recollect.stores.erasing import Erasing, Erasure
@@ -68,13 +70,20 @@ async def erasures_are_complete(patient: Patient) -> Verdict:
         return not_applicable("no store here keeps a ledger of erasures")
     open_ones: dict[str, Erasure] = {}
     done = 0
+    lacking: Verdict | None = None
     for store in stores:
         rows = await store.ledger()
-        broken = chain_faults([row.receipt for row in rows if row.receipt is not None])
+        broken = beside.chain_faults([row.receipt for row in rows if row.receipt is not None])
         if broken:
             return failed(f"the chain of receipts is broken: {broken[0]}", "restore the store from a backup")
+        beside_it = await _receipts_beside(store, rows)
+        if beside_it is not None and beside_it.status == "fail":
+            return beside_it
+        lacking = lacking or beside_it
         open_ones |= {row.id: row for row in rows if row.phase != "complete"}
         done = max(done, sum(row.phase == "complete" for row in rows))
+    if not open_ones and lacking is not None:
+        return lacking
     if not open_ones:
         return passed(f"{counted(done, 'erasure')} complete, none pending")
     age = patient.now - min(row.requested_at for row in open_ones.values())
@@ -86,6 +95,37 @@ async def erasures_are_complete(patient: Patient) -> Verdict:
     )
 
 
+async def _receipts_beside(store: Erasing, rows: Sequence[Erasure]) -> Verdict | None:
+    """What is wrong with the file that an older copy of the store learns from; nothing where all is well."""
+    path = store.receipts
+    if path is None:
+        return None
+    try:
+        known = await asyncio.to_thread(beside.read, path)
+    except StoreCorrupt as error:
+        return failed(str(error), f"mv {path} ELSEWHERE, then recollect doctor --fix: the store's own ledger has them")
+    if known is not None and rows and known.salt != await store.salt():
+        return failed(
+            f"{path} holds the erasures of another store", f"mv {path} ELSEWHERE, then recollect doctor --fix"
+        )
+    held = {one.id for one in known.entered} if known is not None else set()
+    lacking = sum(row.id not in held for row in rows)
+    if not lacking:
+        return None
+    return warned(
+        f"{path} lacks {counted(lacking, 'erasure')}: a backup that is restored with it would bring them back",
+        "recollect doctor --fix",
+    )
+
+
+async def write_receipts_beside(patient: Patient) -> None:
+    for store in patient.stores(Erasing):  # type: ignore[type-abstract]
+        rows = await store.ledger()
+        verdict = await _receipts_beside(store, rows)
+        if verdict is not None and verdict.status == "warn":
+            await ledgers.note_beside(store)
+
+
 async def nothing_waits_for_review(patient: Patient) -> Verdict:
     waiting = 0
     for store in patient.stores(Records):  # type: ignore[type-abstract]
@@ -93,7 +133,7 @@ async def nothing_waits_for_review(patient: Patient) -> Verdict:
     if waiting:
         return warned(
             f"{counted(waiting, 'text waits', 'texts wait')} in quarantine",
-            "recollect quarantine list, then approve or drop",
+            "recollect quarantine list --user NAME, of each user, then approve or drop",
         )
     shut = [place.closed for place in patient.places if place.error is not None]
     return warned("; ".join(shut), OPENED_FIRST) if shut else passed("quarantine is empty")
@@ -165,6 +205,7 @@ CHECKS = (
         "Erasures are complete",
         "Somebody was promised that nothing of them is left, and there may be a law that says by when.",
         erasures_are_complete,
+        write_receipts_beside,
     ),
     Check(
         "upkeep.quarantine",

@@ -13,6 +13,7 @@ from typing import Any, Self, Unpack
 
 from recollect.clock import Clock
 from recollect.doctor import DoctorReport
+from recollect.errors import BadInput
 from recollect.inference.base import Embedder
 from recollect.inference.connect import connect_embedder
 from recollect.lifecycle import ErasureReceipt, Lifecycle, Subject, Verification
@@ -254,6 +255,8 @@ class AgentMemory:
 
     async def verify_erasure(self, receipt: ErasureReceipt) -> Verification:
         """Whether a receipt still holds: its chain is recomputed, and what was erased is looked for once more."""
+        if not isinstance(receipt, ErasureReceipt):
+            raise BadInput(f"a receipt is what erase or erasures gives, not {type(receipt).__name__}")
         return await self._parts.erasures.verify(receipt)
 
     def clear_mind(self) -> None:

@@ -108,6 +108,15 @@ class TestAUser:
         assert (second.previous, second.erased["semantic"]) == (first.sha256, 1)
         assert [one.id for one in await memory.erasures()] == [first.id, second.id]
 
+    async def test_only_a_receipt_can_be_verified(self, opener: Opener):
+        """Mutant: whatever is given is asked for what a receipt has."""
+        memory = await opener(user="ada")
+        receipt = await memory.erase(user="ada")
+        wrong: list[Any] = [receipt.id, receipt.as_json(), None]
+        for one in wrong:
+            with pytest.raises(BadInput, match="what erase or erasures gives"):
+                await memory.verify_erasure(one)
+
     async def test_a_caller_who_names_nobody_erases_nothing(self, opener: Opener):
         memory = await opener()
         with pytest.raises(BadInput, match="whom"):

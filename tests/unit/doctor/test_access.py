@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from recollect import Settings
@@ -40,3 +42,21 @@ async def test_an_address_is_safe_or_not(url: str, status: str):
     verdict = await strangers_stay_out(Patient(settings=Settings(), clock=system_clock, places=(place,)))
     assert verdict.status == status
     assert "secret" not in verdict.detail + verdict.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ('encryption_key = "0123456789abcdef"', "warn"),
+        ("  openai_api_key='sk-1'", "warn"),
+        ('encryption_key_file = "agent.key"', "pass"),
+        ("# encryption_key comes from the vault", "pass"),
+    ],
+)
+async def test_settings_that_others_may_read_hold_a_key_or_not(line: str, status: str, tmp_path: Path):
+    """Mutant: whatever begins like the name of a key counts as one."""
+    file = tmp_path / "recollect.toml"
+    file.write_text(line + "\n")
+    file.chmod(0o644)
+    patient = Patient(settings=Settings(), clock=system_clock, places=(), settings_file=file)
+    assert (await strangers_stay_out(patient)).status == status

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recollect.interfaces.cli.counting import told
 from recollect.interfaces.cli.opening import Caller, command
 from recollect.interfaces.cli.output import clean, console, print_json, progress_bar, say
 
@@ -28,7 +29,7 @@ def doctor(
         typer.Option(
             "--fix",
             help="Put right what nothing can be lost by: permissions of files, the log, the room kept back, "
-            "the index of words and that of turns.",
+            "the index of words and that of turns, the receipts of erasures beside the store.",
         ),
     ] = False,
     caller: Caller,
@@ -52,14 +53,21 @@ def doctor(
 
 
 def _show(report: DoctorReport) -> None:
+    from recollect.doctor.check import OPENED_FIRST
+
     if not console.is_terminal:  # whoever looks for a line finds all of it in one
         for one in report.findings:
             say(f"{_word(one)}  {one.id:<20} {one.detail}")
     else:
         _show_table(report)
-    for one in report.findings:
-        if one.status != "pass":
+    ill = [one for one in report.findings if one.status != "pass"]
+    # Where a store does not open, thirty times the same advice would bury what is the matter with it.
+    unseen = [one for one in ill if one.status == "warn" and one.fix == OPENED_FIRST]
+    for one in ill:
+        if one not in unseen:
             _explain(one)
+    if unseen:
+        say(f"\n{told(len(unseen), 'point')} not looked at: {OPENED_FIRST}")
     counts = report.counts
     say(f"\n{counts['pass']} pass, {counts['warn']} warn, {counts['fail']} fail")
 

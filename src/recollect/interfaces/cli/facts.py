@@ -31,6 +31,7 @@ from recollect.values import Context, MemoryItem, Scope
 
 if TYPE_CHECKING:
     from recollect.memory import AgentMemory
+    from recollect.tiers.facts import FactOptions
 
 _PAGE = 20
 _TOGETHER = 256
@@ -58,6 +59,7 @@ def remember(
     importance: Annotated[float | None, typer.Option(help="From 0 to 1; scored when not given.")] = None,
     key: Annotated[str | None, typer.Option(help="A keyed fact: a new value supersedes the old one.")] = None,
     source: Annotated[str, typer.Option(help="Where it comes from; what is not from `user` is trusted less.")] = "user",
+    trust: Annotated[float | None, typer.Option(help="From 0 to 1; by its source when not given.")] = None,
     pinned: Annotated[bool | None, typer.Option("--pinned/--unpinned", help="Never faded or forgotten.")] = None,
     caller: Caller,
 ) -> None:
@@ -69,23 +71,40 @@ def remember(
     if lines or jsonl:
         if key is not None:
             raise BadInput("with one --key every line would supersede the one before; give keys in --jsonl")
-        given = {"importance": importance, "source": source, "pinned": pinned}
+        given = {"importance": importance, "source": source, "trust": trust, "pinned": pinned}
         options = {name: value for name, value in given.items() if value is not None}
         _remember_many(caller, facts_in(standard_input(), options, _checked(caller), as_json=jsonl))
         return
     text = standard_input() if content == "-" else content
-    _checked(caller)({"content": text, "importance": importance, "key": key, "source": source, "pinned": pinned})
+    said: FactOptions = {"importance": importance, "key": key, "source": source, "trust": trust, "pinned": pinned}
+    _checked(caller)({"content": text, **said})
     with heard_of_secrets() as gone:
-        item = caller.memory(lambda m: m.remember(text, importance=importance, key=key, source=source, pinned=pinned))
+        item = caller.memory(lambda m: m.remember(text, **said))
     if caller.as_json:
-        print_json({**item_json(item), "redacted": gone})
+        print_json({**_kept_json(item), "redacted": gone})
         return
-    say(f"remembered {item.id}" if item.tier == "semantic" else f"in quarantine {item.id}")
-    if item.tier != "semantic":
-        aside("it gives orders, or would change what is trusted more; see `recollect quarantine list`")
+    held = item.tier == "quarantine"
+    say(f"in quarantine {item.id}" if held else f"remembered {item.id}")
+    if held:
+        aside(f"it gives orders, or would change what is trusted more; see `{_look(caller)}`")
     if gone:
         aside(told_of_secrets(gone))
     _tell_if_not_kept(caller)
+
+
+def _look(caller: Caller) -> str:
+    """The command that shows what was held back: it is one user's."""
+    return "recollect quarantine list" + (f" --user {caller.user}" if caller.user != "default" else "")
+
+
+def _kept_json(item: MemoryItem) -> dict[str, Any]:
+    """What was held back is told as `quarantine list` tells it."""
+    from recollect.tiers.quarantine import quarantined
+
+    if item.tier != "quarantine":
+        return item_json(item)
+    one = quarantined(item)
+    return {**item_json(one.item), "why": list(one.why)}
 
 
 def _checked(caller: Caller) -> Callable[[Mapping[str, Any]], None]:
@@ -122,17 +141,22 @@ def _remember_many(caller: Caller, facts: list[dict[str, Any]]) -> None:
 
         items = caller.memory(keep)
     if caller.as_json:
-        print_json([{**item_json(item), "redacted": _redacted(item, gone)} for item in items])
+        told_of = [_kept_json(item) for item in items]
+        print_json([{**one, "redacted": _redacted(one["metadata"], gone)} for one in told_of])
     else:
-        say(f"remembered {told(len({item.id for item in items}), 'fact')} from {told(len(items), 'line')}")
+        held = {item.id for item in items if item.tier == "quarantine"}
+        kept = {item.id for item in items} - held
+        say(f"remembered {told(len(kept), 'fact')} from {told(len(items), 'line')}")
+        if held:
+            aside(f"{told(len(held), 'text')} in quarantine; see `{_look(caller)}`")
         if gone:
             aside(told_of_secrets(gone))
         _tell_if_not_kept(caller)
 
 
-def _redacted(item: MemoryItem, gone: list[str]) -> list[str]:
+def _redacted(metadata: Mapping[str, Any], gone: list[str]) -> list[str]:
     """Of what was left out of many, the kinds that are noted of this one."""
-    return [kind for kind in gone if kind in item.metadata.get(SENSITIVE, ())]
+    return [kind for kind in gone if kind in metadata.get(SENSITIVE, ())]
 
 
 def recall(
@@ -218,7 +242,8 @@ def _forget_source(source: str, caller: Caller) -> None:
     elif gone:
         say(
             f"forgot {told(len(gone.items), 'fact')}, {told(len(gone.entries), 'line')} of logs and "
-            f"{told(len(gone.procedures), 'procedure')}; {told(len(gone.restored), 'fact')} hold again"
+            f"{told(len(gone.procedures), 'procedure')}; {told(len(gone.restored), 'fact')} "
+            f"{'holds' if len(gone.restored) == 1 else 'hold'} again"
         )
     else:
         complain(f"nothing here came from {source}")

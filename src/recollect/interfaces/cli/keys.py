@@ -9,7 +9,7 @@ import typer
 
 from recollect.interfaces.cli.grouping import Group
 from recollect.interfaces.cli.opening import Caller, command
-from recollect.interfaces.cli.output import print_json, say
+from recollect.interfaces.cli.output import aside, print_json, say
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -73,6 +73,12 @@ def _changed(caller: Caller, change: Literal["set", "remove"] | Path, done: str)
         return
     for path in changed:
         say(f"{done}: {_near(path)}")
+    if changed and change == "set":
+        aside("backups and exports that were made before are as they were: delete them")
+    elif changed and change == "remove":
+        aside("now take encryption_key and encryption_key_file out of the settings")
+    elif changed:
+        aside(f"now set encryption_key_file to {change}; backups that were made before need the old key")
     if not changed:
         say(f"nothing to do: it is {done} already")
 

@@ -43,4 +43,5 @@ def told_of_secrets(kinds: list[str]) -> str:
     options = {"RECOLLECT_PERSONAL_DATA" if kind in PERSONAL else "RECOLLECT_SECRETS" for kind in kinds}
     said = ", ".join(f"{option}=allow" for option in sorted(options))
     one = len(kinds) == 1
-    return f"{' and '.join(named)} {'was' if one else 'were'} left out; {said} keeps {'it' if one else 'them'}"
+    listed = " and ".join(part for part in (", ".join(named[:-1]), named[-1]) if part)
+    return f"{listed} {'was' if one else 'were'} left out; {said} keeps {'it' if one else 'them'}"
