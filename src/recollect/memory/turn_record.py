@@ -108,7 +108,7 @@ async def record(
         said = _messages(turn, conversation, longest)
     else:
         said = await asyncio.to_thread(_messages, turn, conversation, longest)
-    happened = await _episodes(turn, episodic)
+    happened = await _episodes(turn, episodic, {one.entry.id: one.entry.importance for one in said})
     messages, episodes = await _written(turn, logs, said, happened)
     # Last, so that what follows from a turn behind everybody's back does not hold up whoever waits for it.
     await conversation.settle(*said)
@@ -174,20 +174,22 @@ def _messages(turn: Turn, conversation: ConversationMemory, longest: int) -> lis
     return said
 
 
-async def _episodes(turn: Turn, episodic: EpisodicMemory) -> list[Append]:
+async def _episodes(turn: Turn, episodic: EpisodicMemory, weighed: Mapping[str, float]) -> list[Append]:
+    """What happened in a turn; how important its words are may be known from the messages, by their ids."""
     told = {**turn.metadata, "turn": turn.id}
+    user, assistant = f"{turn.id}:user", f"{turn.id}:assistant"
     happened: list[Append] = []
     if turn.user is not None:
-        happened.append(await episodic.drafted(turn.user, metadata={**told, "role": "user"}, id=f"{turn.id}:user"))
+        about = {**told, "role": "user"}
+        happened.append(await episodic.drafted(turn.user, metadata=about, id=user, importance=weighed.get(user)))
     for place, call in enumerate(turn.calls):
         about = {**told, "role": "tool", "tool": call.name or call.id, **({"failed": True} if call.failed else {})}
         happened.append(
             await episodic.drafted(str(call), kind="tool_call", metadata=about, id=f"{turn.id}:tool:{place}")
         )
     if turn.assistant is not None:
+        about = {**turn.answered, **told, "role": "assistant"}
         happened.append(
-            await episodic.drafted(
-                turn.assistant, metadata={**turn.answered, **told, "role": "assistant"}, id=f"{turn.id}:assistant"
-            )
+            await episodic.drafted(turn.assistant, metadata=about, id=assistant, importance=weighed.get(assistant))
         )
     return happened
