@@ -70,13 +70,6 @@ class Sizes:
 QUICK = Sizes(users=20, items=100, rounds=40, asked=10)
 
 
-class AtHand(KnownVectors):
-    """Vectors that are looked up where they are asked for: a thread is what a model costs, and none is timed here."""
-
-    async def embed_batch(self, texts: Sequence[str]) -> Any:  # type: ignore[override]
-        return super().embed_batch(texts)
-
-
 class Pair:
     """Ours and the bare engine, each ready to do the same."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from recollect import AgentMemory, BadInput, StoreClosed
 from recollect.settings import Settings
-from recollect.stores.ops import Append, Write
+from recollect.stores.ops import Append
 from recollect.values import Space
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener
@@ -259,16 +259,15 @@ def watch(memory: AgentMemory) -> list[list[Append]]:
     seen: list[list[Any]] = []
     for tier in ("conversation", "episodic"):
         log: Any = memory._parts.stores.log(tier)
-        if "write" in vars(log):
+        if "append" in vars(log):
             continue
-        real = log.write
+        real = log.append
 
-        async def write(*writes: Write, real: Any = real) -> None:
-            if any(isinstance(one, Append) for one in writes):  # what is made of it comes later, and nobody waits
-                seen.append(list(writes))
-            await real(*writes)
+        async def append(*appends: Append, real: Any = real) -> Any:
+            seen.append(list(appends))
+            return await real(*appends)
 
-        log.write = write
+        log.append = append
     return seen
 
 
