@@ -154,8 +154,9 @@ async def test_a_turn_that_nobody_named_is_told_as_it_was_written_and_not_read_a
     assert read == []
     assert list(kept.messages) == await memory.conversation.get_last_n(10)
     assert list(kept.episodes) == await memory.episodic.get_recent()
+    asked = watch(memory)
     await memory.record_turn("Hello there.", id="t-1")  # it may have been told before, in other words
-    assert read == ["t-1:user", "t-1:user"]
+    assert [[one.entry.id for one in batch] for batch in asked] == [["t-1:user", "t-1:user"]]
 
 
 async def test_of_a_turn_those_episodes_are_told_that_there_was_room_for(opener: Opener):
