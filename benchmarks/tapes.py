@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -135,12 +135,23 @@ class _Redis(redis.asyncio.Redis):
     """A client that keeps what it is given."""
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        job = Job("redis")
-        answer = await super().execute_command(*args, **options)
-        job.sent.append(Sent(args, _size(answer)))
-        job.end()
-        _tape().jobs.append(job)
-        return answer
+        return await _kept(args, super().execute_command(*args, **options))
+
+
+class _Lines(redis_side.Lines):
+    """The same for lines that lead past the client."""
+
+    async def ask(self, command: str, *parts: bytes) -> Any:
+        return await _kept((command, *parts), super().ask(command, *parts))
+
+
+async def _kept(command: tuple[Any, ...], asking: Awaitable[Any]) -> Any:
+    job = Job("redis")
+    answer = await asking
+    job.sent.append(Sent(command, _size(answer)))
+    job.end()
+    _tape().jobs.append(job)
+    return answer
 
 
 def _size(answer: Any) -> int:
@@ -185,6 +196,7 @@ def record() -> None:
     connections_side.AsyncConnection = _Postgres  # type: ignore[misc]
     server_side.journey = _journey
     redis_side.Redis = _Redis  # type: ignore[misc]
+    redis_side.Lines = _Lines  # type: ignore[misc]
     for name in ("_found", "_made"):
         setattr(chroma_side.Collections, name, _wrapped(getattr(chroma_side.Collections, name)))
 

@@ -149,13 +149,13 @@ def heedless() -> None:
     from recollect.stores.redis import server as redis
 
     unwatched()
-    script, compared = redis._script, "stale = stale or held ~= seen"
+    script, compared = redis._script, b"stale = stale or held ~= seen"
 
-    def uncompared(name: str) -> tuple[str, str]:
+    def uncompared(name: str) -> tuple[bytes, bytes]:
         source, sha = script(name)
         assert name != "commit" or compared in source
         # Under no name that the server knows, so that it is told the text each time.
-        return source.replace(compared, ""), "0" * 40 if name == "commit" else sha
+        return source.replace(compared, b""), b"0" * 40 if name == "commit" else sha
 
     setattr(redis, "_script", uncompared)  # noqa: B010
 

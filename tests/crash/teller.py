@@ -14,7 +14,7 @@ from recollect import AgentMemory, ResumableAgent
 from recollect.errors import FencedOut
 from recollect.memory import task_life, turn_record
 from recollect.runtime import running
-from recollect.runtime.in_order import Share, write_in_order
+from recollect.runtime.in_order import Share, append_in_order, write_in_order
 from tests.embedders import HashEmbedder
 
 TASK = "Move the site to the new host"
@@ -63,9 +63,15 @@ async def backwards(*shares: Share) -> None:
     await write_in_order(*reversed(shares))
 
 
+async def told_backwards(*shares: Any) -> Any:
+    """The same for the entries of a turn."""
+    return (await append_in_order(*reversed(shares)))[::-1]
+
+
 async def tell(places: str, who: str, act: str, mutant: str) -> None:
     if mutant:
-        for module in (task_life, turn_record, running):
+        turn_record.append_in_order = told_backwards  # type: ignore[attr-defined]
+        for module in (task_life, running):
             module.write_in_order = backwards  # type: ignore[attr-defined]
     async with AgentMemory.open(
         json.loads(places), user=who, agent=who, session="s", embedder=HashEmbedder()

@@ -10,7 +10,7 @@ import pytest
 
 from recollect import AgentMemory, BadInput, StoreClosed
 from recollect.settings import Settings
-from recollect.stores.ops import Append, Write
+from recollect.stores.ops import Append
 from recollect.values import Space
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener
@@ -154,8 +154,9 @@ async def test_a_turn_that_nobody_named_is_told_as_it_was_written_and_not_read_a
     assert read == []
     assert list(kept.messages) == await memory.conversation.get_last_n(10)
     assert list(kept.episodes) == await memory.episodic.get_recent()
+    asked = watch(memory)
     await memory.record_turn("Hello there.", id="t-1")  # it may have been told before, in other words
-    assert read == ["t-1:user", "t-1:user"]
+    assert [[one.entry.id for one in batch] for batch in asked] == [["t-1:user", "t-1:user"]]
 
 
 async def test_of_a_turn_those_episodes_are_told_that_there_was_room_for(opener: Opener):
@@ -259,16 +260,15 @@ def watch(memory: AgentMemory) -> list[list[Append]]:
     seen: list[list[Any]] = []
     for tier in ("conversation", "episodic"):
         log: Any = memory._parts.stores.log(tier)
-        if "write" in vars(log):
+        if "append" in vars(log):
             continue
-        real = log.write
+        real = log.append
 
-        async def write(*writes: Write, real: Any = real) -> None:
-            if any(isinstance(one, Append) for one in writes):  # what is made of it comes later, and nobody waits
-                seen.append(list(writes))
-            await real(*writes)
+        async def append(*appends: Append, real: Any = real) -> Any:
+            seen.append(list(appends))
+            return await real(*appends)
 
-        log.write = write
+        log.append = append
     return seen
 
 

@@ -187,16 +187,11 @@ class Lately:
 
     def _aged(self, tail: Tail, lean: int = NEWEST, *, elsewhere: bool = False) -> Session:
         """A session with the ages of its entries; what says nothing by itself has none, and is not counted."""
-        places: list[int] = []
-        ages: dict[int, int] = {}
-        for at in reversed(range(len(tail))):
-            text = tail.texts[at]
-            if self._repeats(text):
-                continue
-            places.append(at)
-            if tail.kinds[at] not in _SPOKEN or not is_bare(text):
-                ages[at] = len(ages)
-        return Session(tail, places[::-1], ages, lean, elsewhere)
+        places = [at for at, text in enumerate(tail.texts) if not self._repeats(text)]
+        bare = _BARE.of(tail.texts)
+        aged = [at for at in places if at not in bare or tail.kinds[at] not in _SPOKEN]
+        ages = {at: age for age, at in enumerate(reversed(aged))}
+        return Session(tail, places, ages, lean, elsewhere)
 
     def _repeats(self, text: str) -> bool:
         """Whether a text is the question itself: that it was asked before answers nothing."""
@@ -307,6 +302,12 @@ def _saying(tail: Tail, kinds: frozenset[str]) -> Tail:
 _RECALLED = Learned(is_recalled, 8192)
 # As a whole too: sessions that are over are the same every time.
 _OURS: Learned[tuple[str, ...], bool] = Learned(lambda texts: any(map(_RECALLED.of, texts)), 512)
+
+
+_BARELY = Learned(is_bare, 8192)
+_BARE: Learned[tuple[str, ...], frozenset[int]] = Learned(
+    lambda texts: frozenset(at for at, text in enumerate(texts) if _BARELY.of(text)), 512
+)
 
 
 def _words_of(text: str) -> list[str]:

@@ -11,8 +11,7 @@ from recollect.errors import BadInput
 from recollect.guard.policy import LONG_TO_LOOK_THROUGH
 from recollect.inference.summarise import extract
 from recollect.memory.tool_calls import ToolCall, tool_calls_of
-from recollect.recall.across import together
-from recollect.runtime.in_order import write_in_order
+from recollect.runtime.in_order import append_in_order, write_in_order
 from recollect.stores.base import Log
 from recollect.stores.ops import Append, Entry
 from recollect.tiers.conversation import ConversationMemory
@@ -109,10 +108,10 @@ async def record(
         said = _messages(turn, conversation, longest)
     else:
         said = await asyncio.to_thread(_messages, turn, conversation, longest)
-    happened = await _episodes(turn, episodic)
-    await write_in_order((logs[0], said), (logs[1], happened))
+    happened = await _episodes(turn, episodic, {one.entry.id: one.entry.importance for one in said})
+    messages, episodes = await _written(turn, logs, said, happened)
+    # Last, so that what follows from a turn behind everybody's back does not hold up whoever waits for it.
     await conversation.settle(*said)
-    messages, episodes = await _kept(turn, logs, said, happened)
     return TurnRecord(
         turn.id,
         tuple(message_of(entry) for entry in messages),
@@ -120,18 +119,16 @@ async def record(
     )
 
 
-async def _kept(
+async def _written(
     turn: Turn, logs: tuple[Log, Log], said: Sequence[Append], happened: Sequence[Append]
 ) -> tuple[Sequence[Entry], Sequence[Entry]]:
     """What the logs have of the turn. Under an id that nobody had before that is what was written: it is not read."""
     cap = happened[0].cap
-    if not turn.named and (cap is None or len(happened) <= cap):
-        return [one.entry for one in said], [one.entry for one in happened]
-    messages, episodes = await together(
-        logs[0].entries(said[0].space, *(one.entry.id for one in said)),
-        logs[1].entries(happened[0].space, *(one.entry.id for one in happened)),
-    )
-    return messages, episodes
+    if turn.named or (cap is not None and len(happened) > cap):
+        messages, episodes = await append_in_order((logs[0], said), (logs[1], happened))
+        return messages, episodes
+    await write_in_order((logs[0], said), (logs[1], happened))
+    return [one.entry for one in said], [one.entry for one in happened]
 
 
 async def _refuse_orphans(turn: Turn, log: Log, space: Space) -> None:
@@ -177,20 +174,22 @@ def _messages(turn: Turn, conversation: ConversationMemory, longest: int) -> lis
     return said
 
 
-async def _episodes(turn: Turn, episodic: EpisodicMemory) -> list[Append]:
+async def _episodes(turn: Turn, episodic: EpisodicMemory, weighed: Mapping[str, float]) -> list[Append]:
+    """What happened in a turn; how important its words are may be known from the messages, by their ids."""
     told = {**turn.metadata, "turn": turn.id}
+    user, assistant = f"{turn.id}:user", f"{turn.id}:assistant"
     happened: list[Append] = []
     if turn.user is not None:
-        happened.append(await episodic.drafted(turn.user, metadata={**told, "role": "user"}, id=f"{turn.id}:user"))
+        about = {**told, "role": "user"}
+        happened.append(await episodic.drafted(turn.user, metadata=about, id=user, importance=weighed.get(user)))
     for place, call in enumerate(turn.calls):
         about = {**told, "role": "tool", "tool": call.name or call.id, **({"failed": True} if call.failed else {})}
         happened.append(
             await episodic.drafted(str(call), kind="tool_call", metadata=about, id=f"{turn.id}:tool:{place}")
         )
     if turn.assistant is not None:
+        about = {**turn.answered, **told, "role": "assistant"}
         happened.append(
-            await episodic.drafted(
-                turn.assistant, metadata={**turn.answered, **told, "role": "assistant"}, id=f"{turn.id}:assistant"
-            )
+            await episodic.drafted(turn.assistant, metadata=about, id=assistant, importance=weighed.get(assistant))
         )
     return happened

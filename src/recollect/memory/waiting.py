@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.errors import Conflict
+from recollect.stores import answers
 from recollect.stores.admission import admitted
 from recollect.stores.base import Records, Store
-from recollect.stores.ops import Delete, Put, Write
+from recollect.stores.ops import Append, Delete, Entry, Put, Write
 from recollect.stores.where import Where, holds
 from recollect.values import MemoryItem, Space
 
@@ -50,6 +51,9 @@ class Waiting:
                     pass
         self._items = items
         self._collected.append((self._real, checked))
+
+    async def append(self, *appends: Append) -> list[Entry | None]:
+        return await answers.appended(self, appends)
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         found = {item.id: item for item in await self._real.get(space, *ids)}

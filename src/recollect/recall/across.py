@@ -57,6 +57,8 @@ async def across(sources: Sequence[Source]) -> Found:
 
 async def together(*several: Coroutine[Any, Any, Any]) -> list[Any]:
     """The answers of all, in their order; the first to fail ends the others, and its error is raised."""
+    if len(several) == 1:  # needs nobody to look after it
+        return [await several[0]]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in several]

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recollect.clock import Clock
-from recollect.errors import BadInput, Conflict, NotFound, StepFailed, StoreCorrupt
+from recollect.errors import BadInput, NotFound, StepFailed, StoreCorrupt
 from recollect.guard.policy import Policy
 from recollect.runtime.claiming import claimed
 from recollect.runtime.codec import SCHEMA, Author, Document, State, decode, encode
@@ -25,7 +25,6 @@ from recollect.values import Scope
 
 HOUR = 3600.0
 _STATUSES = ("ready", "running", "done", "failed", "poisoned", "compensating")
-_TRIES = 16
 _LONGEST_ID = 512
 # What every store can count to.
 _MOST = 1 << 53
@@ -94,22 +93,16 @@ class Checkpoints:
         lasts = None if ttl is None else checked_ttl(ttl)
         if expected_version is not None:
             _check_whole("expected_version", expected_version)
-        for _ in range(_TRIES):
-            task = await self._kept(task_id)
-            seen = task.version if task is not None else 0
-            expect = seen if expected_version is None else expected_version
-            try:
-                await self.store.write(
-                    Save(space=self.space, task=task_id, state=text, schema=SCHEMA, expect=expect, ttl=lasts)
-                )
-            except Conflict as error:
-                if expected_version is not None or type(error) is not Conflict:
-                    raise
-                continue
-            return expect + 1
-        await self.store.write(Save(space=self.space, task=task_id, state=text, schema=SCHEMA, ttl=lasts))
-        task = await self._kept(task_id)
-        return task.version if task is not None else 0
+        return await self.store.save(
+            Save(
+                space=self.space,
+                task=checked_task(task_id),
+                state=text,
+                schema=SCHEMA,
+                expect=expected_version,
+                ttl=lasts,
+            )
+        )
 
     async def restore(self, task_id: str, *, version: int | None = None) -> State | None:
         """The newest state that is intact, or one version of it; None when there is none, or when it has expired."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from recollect.runtime.failpoints import reach
-from recollect.stores.base import Store
-from recollect.stores.ops import Write
+from recollect.stores.base import Log, Store
+from recollect.stores.ops import Append, Entry, Write
 
 Share = tuple[Store, Sequence[Write]]
 """What one store gets of something that may concern several."""
@@ -28,3 +29,18 @@ async def write_in_order(*shares: Share) -> None:
         if place:
             reach("stores.between")
         await store.write(*together)
+
+
+async def append_in_order(*shares: tuple[Log, Sequence[Append]]) -> list[list[Entry]]:
+    """The same for entries of logs: what the logs hold of each share afterwards, as far as it can be seen."""
+    held: list[Entry | None] = []
+    rest = list(shares)
+    while rest:
+        log, together = rest[0][0], list[Append]()
+        while rest and rest[0][0] is log:
+            together += rest.pop(0)[1]
+        held += await log.append(*together)
+        if rest:
+            reach("stores.between")
+    told = iter(held)
+    return [[entry for entry in islice(told, len(appends)) if entry is not None] for _, appends in shares]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
-from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write
+from recollect.stores.ops import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
 from recollect.stores.tails import Reach, Tail
 from recollect.stores.task import Checkpoint as Checkpoint
 from recollect.stores.task import Lease as Lease
@@ -132,6 +132,12 @@ class Records(Store, Protocol):
 class Log(Store, Protocol):
     """Entries in the order they came, one sequence for each space. Expired ones are hidden at once."""
 
+    async def append(self, *appends: Append) -> list[Entry | None]:
+        """What `write` does, and what `entries` says of each afterwards: the entry that was there before, if one was.
+
+        None for one that nobody can see: newer ones of the same batch have taken its place, or it has expired.
+        """
+
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         """The entries that exist, in the order asked for, each once."""
 
@@ -176,6 +182,9 @@ class Tasks(Store, Protocol):
 
         A lease whose `renewed_at` lies in the future counts as expired: a clock that ran ahead must not block a task.
         """
+
+    async def save(self, save: Save) -> int:
+        """What `write` does, and the version that the state has been given: each has one of its own."""
 
     async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
         """Extend the lease; `FencedOut` when somebody else has taken it."""

@@ -135,6 +135,30 @@ class EntriesContract:
         await store.write(Clear(LOG))
         assert await store.entries(LOG, "e1") == []
 
+    async def test_appending_tells_what_the_logs_hold(self, store: Log, clock: ManualClock) -> None:
+        other = replace(ADA, session="s").space("episodic")
+        first = append("a", metadata={"o": {"l": [1, None]}}, importance=0.9, at=START - SECOND)
+        told = await store.append(first, append("b", space=other, expires_at=clock.now + SECOND), append("c"))
+        assert [(one.id, one.seq) for one in told if one is not None] == [("a", 1), ("b", 1), ("c", 2)]
+        assert told == [
+            *await store.entries(LOG, "a"),
+            *await store.entries(other, "b"),
+            *await store.entries(LOG, "c"),
+        ]
+        # What was there before stays, and is what is told.
+        again = await store.append(append("c", content="again"), append("d"), append("d", content="twice"))
+        assert again == [told[2], *await store.entries(LOG, "d", "d") * 2]
+        assert again[1] == replace(append("d").entry, seq=3)
+        assert await store.append() == []
+
+    async def test_appending_tells_nothing_of_what_nobody_can_see(self, store: Log, clock: ManualClock) -> None:
+        told = await store.append(*(append(f"e{n}", cap=2) for n in range(3)))
+        assert told == [None, *await store.entries(LOG, "e1", "e2")]
+        assert await store.append(append("over", expires_at=clock.now)) == [None]
+        with pytest.raises(BadInput):
+            await store.append(append("f"), append("g", cap=0))
+        assert ids(await store.read(LOG)) == ["e1", "e2"]
+
     async def test_the_same_id_twice_is_one_entry(self, store: Log) -> None:
         await store.write(append("a"), append("b"), append("a", content="again"))
         await store.write(append("a", content="and again"))

@@ -77,6 +77,18 @@ class WorkContract:
         assert task is not None
         assert task.version == 2
 
+    async def test_saving_tells_the_version_and_many_who_save_have_one_each(self, store: Tasks) -> None:
+        assert await store.save(save()) == 1
+        assert await store.save(save(expect=1)) == 2
+        await store.write(save())
+        assert sorted(await asyncio.gather(*(store.save(save()) for _ in range(8)))) == list(range(4, 12))
+        with pytest.raises(Conflict):
+            await store.save(save(expect=2))
+        lease = await store.claim(TASKS, "t", "worker", MINUTE)
+        with pytest.raises(LeaseHeld):
+            await store.save(save())
+        assert await store.save(save(fence=lease.fence)) == 12
+
     async def test_of_many_who_claim_one_gets_the_lease(self, store: Tasks) -> None:
         results = await asyncio.gather(
             *(store.claim(TASKS, "t", f"w{n}", MINUTE) for n in range(20)), return_exceptions=True

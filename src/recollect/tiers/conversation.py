@@ -129,10 +129,13 @@ class ConversationMemory:
             append = await asyncio.to_thread(self.drafted, role, content, metadata=metadata, id=id)
         else:
             append = self.drafted(role, content, metadata=metadata, id=id)
-        await self._store.write(append)
+        kept = None
+        if id is None:
+            await self._store.write(append)
+        else:
+            [kept] = await self._store.append(append)
         await self.settle(append)
-        kept = [] if id is None else await self._store.entries(self.space, id)
-        return message_of(kept[0] if kept else append.entry)
+        return message_of(kept or append.entry)
 
     def drafted(
         self,

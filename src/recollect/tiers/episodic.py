@@ -116,9 +116,12 @@ class EpisodicMemory:
         The same id again is the same episode, as it was first told. The lifetime counts from now, whatever `at` says.
         """
         append = await self.drafted(content, **options)
-        await self._store.write(append)
-        told = append.entry if options.get("id") is None else await self._as_told(append)
-        return episode_of(append.space, told)
+        if options.get("id") is None:
+            await self._store.write(append)
+            return episode_of(append.space, append.entry)
+        # The entry that has this id: this one, or the one that was there before it.
+        [held] = await self._store.append(append)
+        return episode_of(append.space, held or append.entry)
 
     async def drafted(
         self,
@@ -177,11 +180,6 @@ class EpisodicMemory:
             return checked_content(content, self._max_content), None
         text = checked_content(content, max(self._max_content, _LONGEST_OUTPUT))
         return (text, None) if len(text) <= _WHOLE_UP_TO else await asyncio.to_thread(_extracted, text)
-
-    async def _as_told(self, append: Append) -> Entry:
-        """The entry that has this id: this one, or the one that was there before it."""
-        held = await self._store.entries(append.space, append.entry.id)
-        return held[0] if held else append.entry
 
 
 def _extracted(text: str) -> tuple[str, Whole | None]:

@@ -38,6 +38,23 @@ async def test_a_batch_of_several_owners_is_one_on_a_single_server(store: RedisS
     assert await store.owners("acme") == [LOG, theirs]
 
 
+async def test_asked_a_second_time_the_places_of_entries_are_told_again(store: RedisStore, server: RedisServer):
+    """As it happens when the answer is lost on its way; the entry has gone since, and is not written anew."""
+    again = await RedisStore.open(server.url, ids=lambda: "one batch")
+    first = await again.append(append("a"), append("b"))
+    await store.write(Drop(LOG, (1,)))
+    assert (
+        await again.append(append("a"), append("b"))
+        == first
+        == [
+            replace(append("a").entry, seq=1),
+            replace(append("b").entry, seq=2),
+        ]
+    )
+    assert ids(await store.read(LOG)) == ["b"]
+    await again.close()
+
+
 async def test_an_owner_who_was_listed_and_wrote_nothing_is_passed_over(store: RedisStore, server: RedisServer):
     """As a crash between the list of owners and the first batch leaves it."""
     with server.client() as client:

@@ -228,6 +228,12 @@ class InMemoryStore:
 
     # Log
 
+    async def append(self, *appends: Append) -> list[Entry | None]:
+        await self.write(*appends)
+        now = self._now()
+        held = [self._entries.get(one.space, (one.entry.id,), now) for one in appends]
+        return [entries[0] if entries else None for entries in held]
+
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         return self._entries.get(space, ids, self._now())
 
@@ -257,6 +263,12 @@ class InMemoryStore:
         check_claim(task, owner, ttl)
         with self._batch() as undo:
             return self._tasks.claim(Claim(space, task, owner, ttl, plan_hash), self._now(), undo)
+
+    async def save(self, save: Save) -> int:
+        await self.write(save)
+        task = self._tasks.task((save.space, save.task), None)
+        assert task is not None
+        return task.version
 
     async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
         check_ttl(ttl)

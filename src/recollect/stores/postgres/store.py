@@ -12,13 +12,14 @@ from typing import TypeVar
 
 from recollect.clock import Clock
 from recollect.errors import RecollectError, StoreClosed, Unsupported
+from recollect.stores import answers
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
 from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.leases import Claim
-from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write
+from recollect.stores.ops import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
 from recollect.stores.postgres import health, index, items, journal, ledger, logs, models, moving, search, tasks
 from recollect.stores.postgres.address import parted
 from recollect.stores.postgres.batch import apply
@@ -288,6 +289,9 @@ class PostgresStore:
 
     # Log
 
+    async def append(self, *appends: Append) -> list[Entry | None]:
+        return await answers.appended(self, appends)
+
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         return await logs.get(self._server, space, ids) if ids else []
 
@@ -319,6 +323,9 @@ class PostgresStore:
         check_claim(task, owner, ttl)
         async with self._server.writing(space.tenant, task_lock(space, task)) as work:
             return await tasks.claim(work, Claim(space, task, owner, ttl, plan_hash))
+
+    async def save(self, save: Save) -> int:
+        return await answers.saved(self, save)
 
     async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
         check_ttl(ttl)

@@ -35,6 +35,8 @@ class Decision:
     orders: list[bytes] = field(default_factory=list)
     rows: dict[TaskName, bytes] = field(default_factory=dict)
     open: dict[TaskName, bytes] = field(default_factory=dict)
+    entries: list[bytes] = field(default_factory=list)
+    """Those that are added to logs, in their order; the server answers with their places."""
 
     def closed(self, answer: bytes) -> dict[TaskName, bytes]:
         """The rows as they were written."""
@@ -92,9 +94,9 @@ def _log(decision: Decision, write: LogWrite) -> None:
     match write:
         case Append():
             cap = b"" if write.cap is None else b"%d" % write.cap
-            entry = write.entry
-            told = (raw(entry.id), values.header(entry), values.entry_value(entry), cap, b"%d" % write.seq)
-            decision.order(b"append", write.space, *told)
+            entry, value = write.entry, values.entry_value(write.entry)
+            decision.entries.append(value)
+            decision.order(b"append", write.space, raw(entry.id), values.header(entry), value, cap, b"%d" % write.seq)
         case Clear():
             decision.order(b"clear", write.space)
         case Drop():

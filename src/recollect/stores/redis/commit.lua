@@ -174,6 +174,7 @@ local function put_row(prefix, space, task, row, old, new)
 end
 
 local answer = ''
+local places = {}
 local writes = {}
 
 function writes.append(prefix, space)
@@ -181,6 +182,7 @@ function writes.append(prefix, space)
     local order, data = prefix .. 'order:' .. space, prefix .. 'data:' .. space
     local held = redis.call('HGET', data, id)
     local place = held and string.sub(held, 1, 20)
+    local new = ''
     local header_held = held and redis.call('ZRANGEBYSCORE', order, place, place)[1]
     if not header_held or not lives(header_held) then
         if header_held then
@@ -192,8 +194,9 @@ function writes.append(prefix, space)
             redis.call('HSET', prefix .. 'owner', 'seq:' .. space, string.format('%.0f', least))
             seq = least
         end
+        new = string.format('%020.0f', seq)
         redis.call('ZADD', order, seq, header)
-        redis.call('HSET', data, id, string.format('%020.0f', seq) .. value)
+        redis.call('HSET', data, id, new .. value)
         if grace ~= '' then
             put_off(order, data, left, header)
         end
@@ -202,6 +205,7 @@ function writes.append(prefix, space)
         trim(order, data, tonumber(cap))
     end
     list(prefix, space, string.sub(header, 21, 40))
+    table.insert(places, new)
 end
 
 function writes.clear(prefix, space)
@@ -278,6 +282,11 @@ end
 while at < #ARGV do
     local write = writes[take()]
     write(take(), take())
+end
+
+-- Of entries it is told where they stand; nothing of those that were there before.
+if #places > 0 then
+    answer = table.concat(places, ',')
 end
 
 -- The last word, and not the first: on a full server it would forbid what only removes.

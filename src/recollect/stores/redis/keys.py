@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 
 from recollect.stores.ops import TaskWrite, Write
 from recollect.values import Space
@@ -26,8 +27,7 @@ def raw(text: str) -> bytes:
 
 def prefix_of(space: Space) -> bytes:
     """What the names of all of an owner's keys begin with."""
-    owner = _digest(space.tenant, space.user, space.agent)
-    return b"%s{%s.%s}:" % (ROOT, _digest(space.tenant), owner)
+    return _prefix(space.tenant, space.user, space.agent)
 
 
 def names_of(space: Space) -> bytes:
@@ -88,6 +88,11 @@ def of_task(kind: bytes, name: TaskName) -> bytes:
 
 def task_of(write: Write) -> TaskName | None:
     return (write.space, write.task) if isinstance(write, TaskWrite) else None
+
+
+@lru_cache(maxsize=1024)  # every call names the same few owners, several times
+def _prefix(tenant: str, user: str, agent: str) -> bytes:
+    return b"%s{%s.%s}:" % (ROOT, _digest(tenant), _digest(tenant, user, agent))
 
 
 def _digest(*names: str) -> bytes:

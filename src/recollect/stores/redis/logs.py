@@ -9,7 +9,7 @@ from datetime import datetime
 from recollect.stores.ops import Entry
 from recollect.stores.redis import keys
 from recollect.stores.redis.server import Server
-from recollect.stores.redis.values import entry_from, entry_of, moment, parts_of
+from recollect.stores.redis.values import entries_of, entry_from, moment, rows_of
 from recollect.stores.tails import Reach, Tail
 from recollect.values import Space
 
@@ -30,8 +30,15 @@ class Logs:
         if not wanted:
             return []
         held = await self._server.command("HMGET", keys.data(space), *wanted)
-        found = [entry_of(value) for value in held if value is not None]
-        return [entry for entry in found if entry.expires_at is None or entry.expires_at > now]
+        found = entries_of([value for value in held if value is not None])
+        return [entry for entry in found if _lives(entry, now)]
+
+    def added(self, places: bytes, entries: Sequence[bytes], now: datetime) -> list[Entry | None]:
+        """Entries that were just written, by where the server says that they stand; None for those it has not added."""
+        stand = places.split(b",")
+        found = iter(entries_of([place + value for place, value in zip(stand, entries, strict=True) if place]))
+        held = [next(found) if place else None for place in stand]
+        return [entry if entry is not None and _lives(entry, now) else None for entry in held]
 
     async def recent(self, space: Space, limit: int, kinds: Sequence[str], now: datetime) -> list[Entry]:
         return await self._read(space, moment(now), b"", limit, kinds)
@@ -44,7 +51,7 @@ class Logs:
         told = await self._listed(
             space, now, keys.within(space), *(b"%d" % most for most in (reach.own, reach.others, reach.of_each))
         )
-        return [_tail(_named(space, name), values) for name, values in told]
+        return [_tail(_named(space, name), rows) for name, rows in zip(told[::2], told[1::2], strict=True)]
 
     async def listed(self, owner: Space, now: datetime | None) -> list[Space]:
         times: dict[bytes, bytes] = {}
@@ -60,7 +67,7 @@ class Logs:
     async def _read(self, space: Space, now: bytes, after: bytes, limit: int, kinds: Sequence[str]) -> list[Entry]:
         args = (now, after, b"%d" % limit, *map(keys.raw, kinds))
         found = await self._server.script("read", (keys.order(space), keys.data(space)), args)
-        return [entry_of(value) for value in found]
+        return entries_of(found)
 
     async def _listed(self, space: Space, now: datetime | None, *rest: bytes) -> list:  # type: ignore[type-arg]
         prefix = keys.prefix_of(space)
@@ -68,12 +75,16 @@ class Logs:
         return await self._server.script("logs", (keys.logs(space), keys.newest(space)), (prefix, seen_at, *rest))
 
 
+def _lives(entry: Entry, now: datetime) -> bool:
+    return entry.expires_at is None or entry.expires_at > now
+
+
 def _named(owner: Space, name: bytes) -> Space:
     """The space of an owner that a name within stands for."""
     return replace(owner, session=name.decode("utf-8", "surrogatepass").partition("/")[2])
 
 
-def _tail(space: Space, values: Sequence[bytes]) -> Tail:
-    kept = [parts_of(value) for value in values]
-    kinds, texts = [parts[1] for parts in kept], [parts[2] for parts in kept]
-    return Tail(space, texts, kinds, lambda at: entry_from(values[at], kept[at]))
+def _tail(space: Space, rows: bytes) -> Tail:
+    kept = rows_of(rows)
+    kinds, texts = [parts[1] for _, parts in kept], [parts[2] for _, parts in kept]
+    return Tail(space, texts, kinds, lambda at: entry_from(*kept[at]))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -21,6 +21,7 @@ from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreUnav
 from recollect.stores.calls import calls_off
 from recollect.stores.redis.failures import FAILURES, answered, passes, said, shown
 from recollect.stores.redis.health import Node
+from recollect.stores.redis.lines import Lines
 from recollect.stores.redis.promise import check_promise, check_version
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ T = TypeVar("T")
 _CLUSTER = "+cluster"
 _GRACE, _MOST_DAYS = "purge_after_days", 36_525
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+_MOST_LINES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,14 @@ class Server:
                 self._client: Any = RedisCluster.from_url(plain, retry=once, **waits)
             else:
                 pool = BlockingConnectionPool.from_url(
-                    url, max_connections=32, timeout=patience.altogether, retry=once, **waits
+                    url, max_connections=_MOST_LINES, timeout=patience.altogether, retry=once, **waits
                 )
                 # Nobody is asked yet, and an option that does not exist is found out.
                 pool.make_connection()  # type: ignore[no-untyped-call]
                 self._client = Redis.from_pool(pool)
+                # Here the patience is of the lines: a timer around every reading and writing would be the client's.
+                made = ConnectionPool.from_url(url, retry=once, **waits | {"socket_timeout": None})
+                self._lines = Lines(made, _MOST_LINES, patience.answer)
         except (ValueError, TypeError, exceptions.RedisError) as error:
             raise BadSettings(f"{shown(url)} is no URL of a Redis server ({error}); use redis://HOST:6379/0") from error
 
@@ -97,12 +102,14 @@ class Server:
     async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> list[Any]:
         """Run a script; the server keeps its text, and is told it when it does not."""
         source, sha = _script(name)
+        ask = self._client.execute_command if self.is_cluster else self._lines.ask
+        told = (b"%d" % len(keys), *keys, *args)
 
         async def run() -> Any:
             try:
-                return await self._client.execute_command("EVALSHA", sha, len(keys), *keys, *args)
+                return await ask("EVALSHA", sha, *told)
             except exceptions.NoScriptError:
-                return await self._client.execute_command("EVAL", source, len(keys), *keys, *args)
+                return await ask("EVAL", source, *told)
 
         return cast("list[Any]", await self._tried(run))
 
@@ -127,6 +134,7 @@ class Server:
             await self._client.aclose()
             if not self.is_cluster:
                 await self._client.connection_pool.aclose()
+                await self._lines.close()
 
     async def nodes(self) -> list[Primary]:
         """Every server that keeps keys of its own."""
@@ -202,9 +210,9 @@ def _without_grace(url: str) -> tuple[str, bytes]:
 
 
 @cache
-def _script(name: str) -> tuple[str, str]:
-    source = resources.files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
-    return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+def _script(name: str) -> tuple[bytes, bytes]:
+    source = resources.files(__package__).joinpath(f"{name}.lua").read_bytes()
+    return source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
 
 
 def _of_node(client: Any, node: Any) -> Callable[..., Awaitable[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,12 +12,12 @@ from pathlib import Path
 
 from recollect.clock import Clock, aware, system_clock
 from recollect.errors import StoreFull, StoreUnavailable, Unsupported
-from recollect.stores import leases
+from recollect.stores import answers, leases
 from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
 from recollect.stores.base import Checkpoint, Lease, Step, Task
 from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
-from recollect.stores.ops import Entry, LogWrite, TaskStatus, TaskWrite, Write, only_removes
+from recollect.stores.ops import Append, Entry, LogWrite, Save, TaskStatus, TaskWrite, Write, only_removes
 from recollect.stores.receipts import ErasureReceipt, Scan
 from recollect.stores.redis import health, values
 from recollect.stores.redis.batch import Decision, Rows, decided, put_back, put_in_hands, tasks_in
@@ -86,15 +87,17 @@ class RedisStore:
         return self._server.url
 
     async def write(self, *writes: Write) -> None:
+        if writes:
+            await self._carry_out(writes)
+
+    async def _carry_out(self, writes: Sequence[Write]) -> tuple[bytes, Decision]:
         checked = [admitted(write) for write in writes]
         for write in checked:
             if not isinstance(write, LogWrite | TaskWrite):
                 raise Unsupported(
                     f"Redis keeps logs and tasks, and no {type(write).__name__}; put the tier that needs it elsewhere"
                 )
-        if not checked:
-            return
-        await self._committer.carry_out(
+        return await self._committer.carry_out(
             Commit(
                 id=self._ids(),
                 owners=tuple(write.space for write in checked),
@@ -171,6 +174,16 @@ class RedisStore:
 
     # Log
 
+    async def append(self, *appends: Append) -> list[Entry | None]:
+        if not appends:
+            return []
+        places, decision = await self._carry_out(appends)
+        added = self._logs.added(places, decision.entries, self._clock())
+        # What was there before is another's word, and one of more than are kept may be gone again.
+        if None in added or _crowded(appends):
+            return await answers.held(self, appends)
+        return added
+
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         return await self._logs.get(space, ids, self._clock())
 
@@ -208,6 +221,12 @@ class RedisStore:
 
         fence, _ = await self._of_one(space, task, decide)
         return leases.lease_of(space, replace(taken[0], fence=int(fence)))
+
+    async def save(self, save: Save) -> int:
+        _, decision = await self._carry_out([save])
+        task = values.task_from(save.task, decision.rows[save.space, save.task])
+        assert task is not None
+        return task.version
 
     async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
         check_ttl(ttl)
@@ -266,3 +285,9 @@ class RedisStore:
     def _seen_from(self, hidden: bool) -> datetime | None:
         """The moment by which what has expired is hidden; None hides nothing."""
         return None if hidden else self._clock()
+
+
+def _crowded(appends: Sequence[Append]) -> bool:
+    """Whether there are more for one log than it keeps."""
+    many = Counter(one.space for one in appends)
+    return any(one.cap is not None and one.cap < many[one.space] for one in appends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -75,10 +75,15 @@ def names_in(value: bytes) -> tuple[str, str, str]:
     return tenant, user, agent
 
 
-def entry_of(value: bytes | None) -> Entry:
-    parts = parts_of(value)
-    assert value is not None
-    return entry_from(value, parts)
+def entries_of(values: Sequence[bytes | None]) -> list[Entry]:
+    """Entries as they are kept, each behind its place; they are read together, which takes half as long."""
+    try:
+        every = json.loads(b"[" + b",".join([value[_DIGITS:] for value in values if value is not None]) + b"]")
+    except MISREAD:
+        every = []
+    if len(every) != len(values):
+        every = [parts_of(value) for value in values]  # says what is wrong with one
+    return [entry_from(value[:_DIGITS], parts) for value, parts in zip(values, every, strict=True) if value]
 
 
 def parts_of(value: bytes | None) -> Parts:
@@ -89,26 +94,43 @@ def parts_of(value: bytes | None) -> Parts:
     try:
         if value is None:
             raise Misshapen("it is gone")
-        parts: Parts = json.loads(value[_DIGITS:])
-        text("kind", parts[1])
-        text("content", parts[2])
+        return _told(json.loads(value[_DIGITS:]))
     except MISREAD as error:
         raise damaged("an entry of a log", error) from error
+
+
+def rows_of(listed: bytes) -> list[tuple[str, Parts]]:
+    """The same of several that a script lists as JSON: the place of each, and what is kept there."""
+    try:
+        rows = []
+        for row in json.loads(listed):
+            if row is None:
+                raise Misshapen("it is gone")
+            place, parts = row
+            rows.append((place, _told(parts)))
+    except MISREAD as error:
+        raise damaged("an entry of a log", error) from error
+    return rows
+
+
+def _told(parts: Parts) -> Parts:
+    text("kind", parts[1])
+    text("content", parts[2])
     return parts
 
 
-def entry_from(value: bytes, parts: Parts) -> Entry:
+def entry_from(place: bytes | str, parts: Parts) -> Entry:
     try:
         id, kind, content, metadata, importance, at, expires_at = parts
         return Entry(
             id=text("id", id),
-            kind=kind,
-            content=content,
+            kind=text("kind", kind),
+            content=text("content", content),
             metadata=_frozen(mapping("metadata", metadata)),
             importance=number("importance", importance),
             at=moment_of("at", at),
             expires_at=maybe_moment("expires_at", expires_at),
-            seq=int(value[:_DIGITS]),
+            seq=int(place),
         )
     except MISREAD as error:
         raise damaged("an entry of a log", error) from error

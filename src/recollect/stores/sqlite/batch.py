@@ -14,7 +14,9 @@ from recollect.stores.ops import (
     Delete,
     Drop,
     Embed,
+    Entry,
     Put,
+    Save,
     TaskWrite,
     Touch,
     Write,
@@ -37,6 +39,27 @@ def apply(connection: apsw.Connection, writes: Sequence[Write], now: datetime) -
             continue
         for write in group:
             _apply(connection, records, write, now)
+
+
+def append(connection: apsw.Connection, appends: Sequence[Append], now: datetime) -> list[Entry | None]:
+    """Entries, and what the logs hold of each then."""
+    apply(connection, appends, now)
+    ids: dict[Space, list[str]] = {}
+    for one in appends:
+        ids.setdefault(one.space, []).append(one.entry.id)
+    found = {
+        (space, entry.id): entry for space, some in ids.items() for entry in logs.get(connection, space, some, now)
+    }
+    return [found.get((one.space, one.entry.id)) for one in appends]
+
+
+def save(connection: apsw.Connection, writes: Sequence[Save], now: datetime) -> int:
+    """A state, and the version that it has been given."""
+    apply(connection, writes, now)
+    write = writes[-1]
+    task = tasks.task(connection, write.space, write.task, None)
+    assert task is not None
+    return task.version
 
 
 def _apply(connection: apsw.Connection, records: RecordWriter, write: Write, now: datetime) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import apsw
 
@@ -22,11 +22,10 @@ from recollect.stores.erasing import Doomed, Erasure
 from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
 from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
 from recollect.stores.leases import Claim
-from recollect.stores.ops import Entry, Model, Put, TaskStatus, Touch, Write, is_durable, only_removes
+from recollect.stores.ops import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write, is_durable, only_removes
 from recollect.stores.receipts import ErasureReceipt, Scan
-from recollect.stores.sqlite import generations, health, ledger, logs, moving, tasks
+from recollect.stores.sqlite import batch, generations, health, ledger, logs, moving, tasks
 from recollect.stores.sqlite.backup import copy
-from recollect.stores.sqlite.batch import apply, count
 from recollect.stores.sqlite.connection import open_connection
 from recollect.stores.sqlite.gather import gather
 from recollect.stores.sqlite.key import Key
@@ -102,14 +101,18 @@ class SqliteStore:
         return self._key is not None
 
     async def write(self, *writes: Write) -> None:
-        if not writes:
-            return
+        if writes:
+            await self._carry_out(batch.apply, writes)
+
+    async def _carry_out(
+        self, work: Callable[[apsw.Connection, Any, datetime], object], writes: Sequence[Write]
+    ) -> object:
         # Checking takes some 30 µs an item: a large batch would hold up the loop for longer than its callers notice.
         large = len(writes) > _CHECKED_AT_ONCE
         checked = await asyncio.to_thread(_admitted, writes) if large else _admitted(writes)
         now = self._clock()
-        await self._writer.submit(
-            lambda connection: apply(connection, checked, now),
+        return await self._writer.submit(
+            lambda connection: work(connection, checked, now),
             durable=any(is_durable(write) for write in writes),
             frees=all(only_removes(write) for write in writes),
         )
@@ -228,7 +231,7 @@ class SqliteStore:
             self._counting = None
         counted = self._search.accesses.take()
         if counted:
-            self._counted = self._writer.queue(lambda connection: count(connection, counted), durable=False)
+            self._counted = self._writer.queue(lambda connection: batch.count(connection, counted), durable=False)
 
     async def _touched(self) -> None:
         """Have all accesses counted: they are written in order, so the last one stands for all."""
@@ -295,6 +298,9 @@ class SqliteStore:
 
     # Log
 
+    async def append(self, *appends: Append) -> list[Entry | None]:
+        return cast("list[Entry | None]", await self._carry_out(batch.append, appends) if appends else [])
+
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         now = self._clock()
         return await self._readers.ask(lambda connection: logs.get(connection, space, ids, now))
@@ -334,6 +340,9 @@ class SqliteStore:
             durable=True,
         )
         return cast(Lease, lease)
+
+    async def save(self, save: Save) -> int:
+        return cast(int, await self._carry_out(batch.save, [save]))
 
     async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
         check_ttl(ttl)
