@@ -73,21 +73,22 @@ def fuse(evidence: Evidence, plan: Plan, cosines: Column, weights: Weights = Wei
     near = _Neighbours(evidence)
     mass = float(evidence.weights.sum()) * (K1 + 1.0)
     parts = evidence.parts / mass if mass > 0.0 else np.zeros_like(evidence.parts)
-    words = parts
-    if near.spoken and len(parts):
-        # A question and the turn that answers it share the burden of naming things.
-        words = np.maximum(parts, weights.beside * near.best(parts, 1))
-        words = np.maximum(words, weights.further * near.best(parts, 2))
-    own = parts.sum(axis=0)
     meaning = meaning_of(evidence, cosines, weights)
-    shares = {"words": own}
+    own = parts.sum(axis=0)
     if near.spoken:
-        shares["neighbours"] = words.sum(axis=0) - own
-        shares["session"] = weights.session * near.in_session(parts).sum(axis=0)
-    shares["meaning"] = weights.meaning * meaning
-    if near.spoken:
-        beside = near.best(meaning[np.newaxis], 1)[0]
-        shares["meaning beside"] = weights.meaning * weights.meaning_beside * beside
+        beside = near.best(np.vstack([parts, meaning]), 1)
+        # A question and the turn that answers it share the burden of naming things.
+        words = np.maximum(parts, weights.beside * beside[:-1])
+        words = np.maximum(words, weights.further * near.best(parts, 2))
+        shares = {
+            "words": own,
+            "neighbours": words.sum(axis=0) - own,
+            "session": weights.session * near.in_session(parts).sum(axis=0),
+            "meaning": weights.meaning * meaning,
+            "meaning beside": weights.meaning * weights.meaning_beside * beside[-1],
+        }
+    else:
+        words, shares = parts, {"words": own, "meaning": weights.meaning * meaning}
     if plan.named:
         shares["speaker"] = weights.named * _said_by(evidence, plan.named)
     if plan.role is not None:

@@ -59,7 +59,7 @@ async def test_every_question_is_answered_once_whoever_takes_it(tmp_path: Path):
     pauses = threading.Event()
 
     def question(number: int, _: apsw.Connection) -> int:
-        pauses.wait(0.004 if number % 20 == 0 else 0)  # longer than a question waits for its turn
+        pauses.wait(0.008 if number % 20 == 0 else 0)  # longer than a question waits for its turn
         answered.append(number)
         return number
 

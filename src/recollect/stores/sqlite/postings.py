@@ -62,7 +62,8 @@ class Postings:
         parts = np.zeros((len(self.holders), len(places)))
         seqs = seq_of(places)
         for row, (holders, adds) in enumerate(zip(self.holders, self.added, strict=True)):
-            if len(holders.seqs) and len(seqs):
-                at = np.minimum(np.searchsorted(holders.seqs, seqs), len(holders.seqs) - 1)
-                parts[row] = np.where(holders.seqs[at] == seqs, adds[at], 0.0)
+            if len(holders.seqs):
+                at = holders.seqs.searchsorted(seqs)
+                has = holders.seqs.take(at, mode="clip") == seqs
+                np.multiply(adds.take(at, mode="clip"), has, out=parts[row])
         return parts

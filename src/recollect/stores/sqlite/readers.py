@@ -19,8 +19,9 @@ from recollect.stores.sqlite.key import Key
 
 T = TypeVar("T")
 
-# Longer than most questions take; a person does not notice it.
-_PATIENCE = 0.003
+# Longer than what one recall asks at once takes together: another thread would have its caches to fill, and all of them
+# would wait for each other. A person does not notice it.
+_PATIENCE = 0.006
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ class Search:
         return [found[id] for id in dict.fromkeys(ids) if id in found]
 
     def items_at(self, connection: apsw.Connection, space: Space, places: Sequence[int]) -> dict[str, MemoryItem]:
-        return self._items(space, connection.execute(_ITEMS_AT, (str(places),)))
+        return self._items(space, connection.execute(_ITEMS_AT, (str(places),)).fetchall())
 
     def terms_at(self, connection: apsw.Connection, places: Sequence[int]) -> dict[str, str]:
         return dict(connection.execute(_TERMS_AT, (str(places),)))
