@@ -59,6 +59,10 @@ async def test_a_reading_is_one_journey_and_a_question_two(taken: tuple[Postgres
     await store.tails(LOG, Reach(own=5, others=5, of_each=5))
     assert carried == [4, 4, 4]
     carried.clear()
+    assert [item.id for item in await store.find(EVERYTHING)] == ["a"]
+    await asyncio.gather(store.last_turns(SPACE, "s"), store.around(EVERYTHING, [("s", 1.0)]), store.paths(SPACE))
+    assert carried == [4, 4, 4, 4]
+    carried.clear()
     found = await store.gather(Ask(EVERYTHING, None, ("apple",), 10, 1), lambda _, lookup: lookup.items(["a"])["a"])
     assert (found.id, carried) == ("a", [3, 2])
 
