@@ -281,12 +281,13 @@ def asked_for(memory: AgentMemory) -> list[str]:
     """The ids of entries that are read one by one from the logs of a memory."""
     ids: list[str] = []
     stores = memory._parts.stores
-    for log in {id(log): log for log in (stores.log("conversation"), stores.log("episodic"))}.values():
-        real: Any = log.entries
+    logs: dict[int, Any] = {id(log): log for log in (stores.log("conversation"), stores.log("episodic"))}
+    for log in logs.values():
+        real = log.entries
 
         async def entries(space: Space, *some: str, real: Any = real) -> Any:
             ids.extend(some)
             return await real(space, *some)
 
-        log.entries = entries  # type: ignore[method-assign]
+        log.entries = entries
     return ids

@@ -57,6 +57,7 @@ class TestYearsLater:
         for turn in range(30):  # far more than the newest of a log
             await here.record_turn(f"Ticket {turn} waits for review.", "I assign it.")
         await small_talk(memory)
+        await settled(memory)  # more than a question waits for
         told = await here.recall(ASKED, tiers=("conversation",))
         assert any(REMARK in line for line in told.sections["Current session"])
         elsewhere = await memory.scoped(session="elsewhere").recall(ASKED, tiers=("conversation",))

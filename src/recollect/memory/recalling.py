@@ -82,7 +82,7 @@ class Recalling:
             "episodic": Source(
                 name="episodic", ask=lambda: self._as_it_is(lately.happened(stores.log("episodic"))), patience=slow
             ),
-            "semantic": Source(name="semantic", ask=self._semantic, patience=slow),
+            "semantic": Source(name="semantic", ask=self._semantic, patience=slow, slow=True),
             "procedural": Source(name="procedural", ask=self._procedural, patience=slow),
         }
         return [source for tier, source in every.items() if tier in self._asked.tiers]

@@ -34,6 +34,8 @@ class Source:
     patience: float
     stored: bool = True
     """Whether it reads a store; what is in this process cannot be down."""
+    slow: bool = False
+    """Whether it takes longer than others: it is asked first, and they are read while its store is at work."""
 
 
 async def across(sources: Sequence[Source]) -> Found:
@@ -42,7 +44,9 @@ async def across(sources: Sequence[Source]) -> Found:
     A source whose store or embedder is down, or that takes too long, is left out with a warning. When that is all of
     them, their first error is raised; so is any other error, such as bad input. Cancelled, it cancels all.
     """
-    answers = await together(*(_answer(source) for source in sources))
+    in_turn = sorted(sources, key=lambda source: not source.slow)
+    told = dict(zip(map(id, in_turn), await together(*map(_answer, in_turn)), strict=True))
+    answers = [told[id(source)] for source in sources]
     found = [answer for answer in answers if isinstance(answer, Found)]
     lines = [line for one in found for line in one.lines]
     failures = [answer for answer in answers if isinstance(answer, _Failure)]

@@ -27,8 +27,11 @@ def rarity(corpus: Corpus, holders: int) -> float:
 
 
 def contribution(
-    corpus: Corpus, counts: NDArray[np.float64], lengths: NDArray[np.float64], weight: float
+    corpus: Corpus,
+    counts: NDArray[np.float64],
+    lengths: NDArray[np.float64],
+    weight: float | NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """What one term adds to the score of each item that has it."""
+    """What one term adds to the score of each item that has it; or several, with a row of counts and a weight each."""
     mean = corpus.mean_length or 1.0
     return weight * counts * (K1 + 1.0) / (counts + K1 * (1.0 - B + B * lengths / mean))

@@ -54,6 +54,19 @@ class TestTogether:
         found = await across([waiting("a"), waiting("b"), waiting("c")])
         assert told(found.lines) == ["a", "b", "c"]
 
+    async def test_who_takes_long_is_asked_first_and_told_in_turn(self):
+        asked: list[str] = []
+
+        def noted(name: str, *, slow: bool = False) -> Source:
+            async def ask() -> Found:
+                asked.append(name)
+                return Found([line(name)])
+
+            return Source(name=name, ask=ask, patience=5.0, slow=slow)
+
+        found = await across([noted("a"), noted("b"), noted("c", slow=True)])
+        assert (asked, told(found.lines)) == (["c", "a", "b"], ["a", "b", "c"])
+
     async def test_cancelling_cancels_all(self):
         begun, ended = asyncio.Semaphore(0), []
 

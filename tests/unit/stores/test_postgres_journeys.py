@@ -59,6 +59,10 @@ async def test_a_reading_is_one_journey_and_a_question_two(taken: tuple[Postgres
     await store.tails(LOG, Reach(own=5, others=5, of_each=5))
     assert carried == [4, 4, 4]
     carried.clear()
+    assert [item.id for item in await store.find(EVERYTHING)] == ["a"]
+    await asyncio.gather(store.last_turns(SPACE, "s"), store.around(EVERYTHING, [("s", 1.0)]), store.paths(SPACE))
+    assert carried == [4, 4, 4, 4]
+    carried.clear()
     found = await store.gather(Ask(EVERYTHING, None, ("apple",), 10, 1), lambda _, lookup: lookup.items(["a"])["a"])
     assert (found.id, carried) == ("a", [3, 2])
 
@@ -114,26 +118,28 @@ async def test_one_who_is_called_off_does_not_go_on_with_what_the_server_may_not
 
 
 async def test_whoever_takes_too_long_is_cut_off_and_nobody_else(journeys_url: str):
-    # Mutants: a watch that looks once and never again, one that does not leave alone, one that cuts who is in time.
+    # Mutants: a watch that looks once and never again, one that cuts who is in time, one that leaves nobody alone.
     patient, some = (connections.Connections(journeys_url, 3, seconds) for seconds in (60.0, 0.3))
     some._idle = [await patient.take() for _ in range(3)]  # made beforehand, however long that takes
-    first, late, slow = [await some.take() for _ in range(3)]
-    await some.give_back(first)
+    first, slow = await some.take(), await some.take()
     some.leave_alone(slow)
-    asleep = Statement("select pg_sleep(60)", {})
-    begun = asyncio.get_running_loop().time()
-    waiting = asyncio.create_task(journey(slow, [Statement("select pg_sleep(1)", {}), ONE]))
+    await journey(first, [asleep(0.1)])
+    late, taken_at = await some.take(), asyncio.get_running_loop().time()
+    await some.give_back(first)
+    resting = asyncio.create_task(journey(slow, [asleep(1), ONE]))
     async with asyncio.timeout(30):
         with pytest.raises(psycopg.OperationalError):
-            await journey(late, [asleep])
-        assert asyncio.get_running_loop().time() - begun >= 0.2
-        again = await some.take()  # after the watch has run down once
-        assert again is first
-        assert await journey(again, [ONE]) == [[(1,)]]
-        with pytest.raises(psycopg.OperationalError):
-            await journey(again, [asleep])
-        assert (await waiting)[1] == [(1,)]
-    for connection in (late, again, slow):
+            await journey(late, [asleep(60)])
+        assert asyncio.get_running_loop().time() - taken_at >= 0.29  # not when the time of the first was up
+        assert await some.take() is first
+        with pytest.raises(psycopg.OperationalError):  # the watch had run down, and was wound up again
+            await journey(first, [asleep(60)])
+        assert (await resting)[1] == [(1,)]
+    for connection in (late, first, slow):
         await some.give_back(connection)
     assert some._idle == [slow]
     await some.close()
+
+
+def asleep(seconds: float) -> Statement:
+    return Statement("select pg_sleep(%(seconds)s)", {"seconds": seconds})

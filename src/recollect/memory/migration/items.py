@@ -60,6 +60,8 @@ async def _pages(store: Records, space: Space) -> AsyncIterator[list[MemoryItem]
     last: MemoryItem | None = None
     while page := await store.find(Where(space), limit=MOST_TOGETHER, after=last):
         yield page
+        if len(page) < MOST_TOGETHER:  # most spaces are small, and to ask each for more takes as long as its one page
+            return
         last = page[-1]
 
 

@@ -75,13 +75,14 @@ def _in_turn(space: Space, ids: Sequence[str], rows: Rows) -> list[MemoryItem]:
     return [found[id] for id in dict.fromkeys(ids) if id in found]
 
 
-async def find(work: Work, where: Where, limit: int, after: MemoryItem | None) -> list[MemoryItem]:
+async def find(server: Server, where: Where, limit: int, after: MemoryItem | None) -> list[MemoryItem]:
     filter = Filter(where)
     sql, values = f"{_FIND} {filter.sql}", {**named(where.space), **filter.values, "limit": limit}
     if after is not None:
         sql += " and (r.created_at, r.id) < (%(created_at)s::bigint, %(id)s)"
         values |= {"created_at": to_micros(after.created_at), "id": kept(after.id)}
-    rows = await work.rows(f"{sql} order by r.created_at desc, r.id desc limit %(limit)s", values)
+    sql += " order by r.created_at desc, r.id desc limit %(limit)s"
+    rows = await server.read(where.space.tenant, sql, values)
     return [item_of(where.space, row) for row in rows]
 
 
@@ -90,7 +91,7 @@ async def terms(work: Work, space: Space, ids: Sequence[str]) -> dict[str, str]:
     return {given(id): given(words) for id, words in rows}
 
 
-async def around(work: Work, where: Where, places: Sequence[tuple[str, float]], reach: int) -> list[Brief]:
+async def around(server: Server, where: Where, places: Sequence[tuple[str, float]], reach: int) -> list[Brief]:
     filter = Filter(where)
     wanted = sorted(set(places))
     values = {
@@ -100,20 +101,22 @@ async def around(work: Work, where: Where, places: Sequence[tuple[str, float]], 
         "lows": [float(at) - reach for _, at in wanted],
         "highs": [float(at) + reach for _, at in wanted],
     }
-    return [brief_of(row) for row in await work.rows(_AROUND.format(filter=filter.sql), values)]
+    rows = await server.read(where.space.tenant, _AROUND.format(filter=filter.sql), values)
+    return [brief_of(row) for row in rows]
 
 
-async def last_turns(work: Work, space: Space, session: str, limit: int) -> list[MemoryItem]:
-    rows = await work.rows(_LAST_TURNS, {**named(space), "session": handle(session), "limit": limit})
+async def last_turns(server: Server, space: Space, session: str, limit: int) -> list[MemoryItem]:
+    values = {**named(space), "session": handle(session), "limit": limit}
+    rows = await server.read(space.tenant, _LAST_TURNS, values)
     return [item_of(space, row) for row in rows]
 
 
-async def paths(work: Work, space: Space) -> frozenset[str]:
-    return frozenset(given(row[0]) for row in await work.rows(_PATHS, named(space)))
+async def paths(server: Server, space: Space) -> frozenset[str]:
+    return frozenset(given(row[0]) for row in await server.read(space.tenant, _PATHS, named(space)))
 
 
-async def speakers(work: Work, space: Space) -> frozenset[str]:
-    return frozenset(given(row[0]) for row in await work.rows(_SPEAKERS, named(space)))
+async def speakers(server: Server, space: Space) -> frozenset[str]:
+    return frozenset(given(row[0]) for row in await server.read(space.tenant, _SPEAKERS, named(space)))
 
 
 async def size(work: Work) -> int:

@@ -323,17 +323,16 @@ def _complete(cosines: Column, limit: int, edge: float, dim: int) -> bool:
 
 def _laid_out(rows: list[tuple[Any, ...]], cosines: Column, weights: Sequence[float], corpus: Corpus) -> Candidates:
     briefs = list(map(candidate_of, rows))
-    order = sorted(range(len(rows)), key=lambda at: place_key(briefs[at]))
+    order = sorted(range(len(rows)), key=list(map(place_key, briefs)).__getitem__)
     counts = np.zeros((len(weights), len(rows)))
     for column, at in enumerate(order):
         for term, count in zip(rows[at][WIDTH + 1] or (), rows[at][WIDTH + 2] or (), strict=True):
             counts[term - 1, column] = count
     ordered = [briefs[at] for at in order]
     lengths = np.array([brief.length for brief in ordered], np.float64)
-    for row, weight in zip(counts, weights, strict=True):
-        row[:] = contribution(corpus, row, lengths, weight)
     weighed = np.array(weights, np.float64)
-    return Candidates(ordered, cosines[order], counts, weighed, [rows[at] for at in order])
+    parts = contribution(corpus, counts, lengths, weighed[:, np.newaxis])
+    return Candidates(ordered, cosines[order], parts, weighed, [rows[at] for at in order])
 
 
 async def nearest(server: Server, where: Where, query: Vector, limit: int) -> list[Found]:

@@ -184,9 +184,7 @@ class PostgresStore:
 
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
         await self._touched()
-        most = count_of(limit)
-        async with self._server.reading(where.space.tenant) as work:
-            return await items.find(work, where, most, after)
+        return await items.find(self._server, where, count_of(limit), after)
 
     def touch(self, touch: Touch) -> None:
         self._touches.append(touch)
@@ -244,22 +242,17 @@ class PostgresStore:
             self._building = None
 
     async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
-        async with self._server.reading(where.space.tenant) as work:
-            found = await items.around(work, where, places, reach)
+        found = await items.around(self._server, where, places, reach)
         return sorted(found, key=lambda brief: (brief.session, brief.position, brief.id))
 
     async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
-        most = count_of(limit)
-        async with self._server.reading(space.tenant) as work:
-            return await items.last_turns(work, space, session, most)
+        return await items.last_turns(self._server, space, session, count_of(limit))
 
     async def paths(self, space: Space) -> frozenset[str]:
-        async with self._server.reading(space.tenant) as work:
-            return await items.paths(work, space)
+        return await items.paths(self._server, space)
 
     async def speakers(self, space: Space) -> frozenset[str]:
-        async with self._server.reading(space.tenant) as work:
-            return await items.speakers(work, space)
+        return await items.speakers(self._server, space)
 
     async def size(self) -> int:
         async with self._server.reading(None) as work:
