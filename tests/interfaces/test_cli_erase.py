@@ -114,7 +114,7 @@ def test_tiers_on_servers_are_erased_by_the_same_command(call: Call, tmp_path: P
         server.kill()
 
 
-def test_a_receipt_that_was_pending_is_verified_by_its_id(call: Call, tmp_path: Path):
+def test_a_receipt_that_was_pending_stands_for_what_it_has_become(call: Call, tmp_path: Path):
     # Mutant: it is held against the seal that it did not have yet.
     store = ["--store", str(tmp_path / "agent.db")]
     assert call(tmp_path, "remember", SECRET, "--user", "ada", *store).code == OK
@@ -124,10 +124,23 @@ def test_a_receipt_that_was_pending_is_verified_by_its_id(call: Call, tmp_path: 
     pending = call(tmp_path, "erase", "--user", "ada", "--yes", *store)
     assert (pending.code, "recollect lifecycle" in pending.out) == (FAILED, True)
     told = call(tmp_path, "erase", "--user", "ada", "--yes", "--json", *store)
+    (tmp_path / "pending.json").write_text(told.out, "utf-8")
+    early = call(tmp_path, "verify-erasure", "pending.json", *store)
+    assert (early.code, "it is still pending" in early.out) == (FAILED, True)
     reader.execute("rollback")
     reader.close()
-    (tmp_path / "pending.json").write_text(told.out, "utf-8")
     assert call(tmp_path, "lifecycle", *store).code == OK
-    early = call(tmp_path, "verify-erasure", "pending.json", *store)
-    assert (early.code, "verify it by its id" in early.out) == (FAILED, True)
-    assert call(tmp_path, "verify-erasure", told.json["id"], *store).code == OK
+    for receipt in ("pending.json", told.json["id"]):
+        assert call(tmp_path, "verify-erasure", receipt, *store).code == OK
+
+
+def test_what_was_told_again_is_told_of(call: Call, tmp_path: Path):
+    """Mutant: verifying says nothing of what is shared."""
+    store = ["--store", str(tmp_path / "agent.db")]
+    assert call(tmp_path, "remember", SECRET, "--user", "ada", *store).code == OK
+    (tmp_path / "receipt.json").write_text(call(tmp_path, "erase", "--user", "ada", "--yes", "--json", *store).out)
+    alone = call(tmp_path, "verify-erasure", "receipt.json", *store)
+    assert call(tmp_path, "remember", SECRET, "--user", "ada", *store).code == OK
+    again = call(tmp_path, "verify-erasure", "receipt.json", *store)
+    assert (alone.code, "kept now" in alone.out) == (OK, False)
+    assert (again.code, "kept now" in again.out) == (OK, True)

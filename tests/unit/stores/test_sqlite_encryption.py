@@ -351,6 +351,7 @@ class TestTheKey:
             (Settings(encryption_key=TEXT, encryption_key_file="x"), "keep one"),
             (Settings(encryption_key=lambda: 5), "gave a int"),  # type: ignore[arg-type, return-value]
             (Settings(encryption_key_file=str(read_by_all)), "chmod 600"),
+            (Settings(encryption_key_file=str(tmp_path)), "is no file"),  # and no advice to change a directory's mode
             (Settings(encryption_key_file=str(missing)), "cannot be read"),
         ):
             with pytest.raises(BadSettings, match=said) as caught:

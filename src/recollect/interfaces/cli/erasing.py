@@ -82,6 +82,8 @@ def verify_erasure(
     elif found.holds:
         looked, files = told(scan.pieces, "piece"), told(scan.files, "file")
         say(f"it holds: {looked} looked for in {scan.bytes:,} bytes of {files}, none found")
+        if scan.shared:
+            say(f"{scan.shared} of them are in what is kept now: others say the same, or it was told or imported again")
         for said in scan.unseen:
             say(f"not seen: {said}")
     else:

@@ -86,13 +86,19 @@ def key_in(file: Path) -> Key:
     """The key that a file holds; one that others on this machine may read is no secret."""
     path = Path(os.path.abspath(file.expanduser()))
     try:
+        if path.exists() and not path.is_file():
+            raise BadSettings(
+                f"{path} is no file; name the one that holds the key (`recollect key new FILE` makes one)"
+            )
         if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise BadSettings(f"others can read the key in {path}; run chmod 600 {path}")
         text = path.read_text("utf-8").strip()
     except UnicodeDecodeError as error:
         raise BadSettings(f"the key in {path} is not text; `recollect key new FILE` makes one that is") from error
     except OSError as error:
-        raise BadSettings(f"the key in {path} cannot be read: {error.strerror}") from error
+        raise BadSettings(
+            f"the key in {path} cannot be read: {error.strerror}; name the file that it is in, and be its owner"
+        ) from error
     return Key(text)
 
 
