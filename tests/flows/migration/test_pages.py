@@ -1,0 +1,25 @@
+"""A space of several pages is moved whole: both ends are read by the page, so a comparison would not miss the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.memory.migration.items import Items
+from recollect.memory.migration.part import MOST_TOGETHER
+from recollect.stores.in_memory import InMemoryStore
+from recollect.testing.samples import EVERYTHING, SPACE, put
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+async def test_every_page_is_moved_however_full_the_last_one_is(more: int):
+    # Mutant: `_pages` that is content with the first of them.
+    source, target = InMemoryStore(), InMemoryStore()
+    held = 2 * MOST_TOGETHER + more
+    await source.write(*(put(f"item {n}") for n in range(held)))
+    part = Items(SPACE, source, target)
+    told: list[int] = []
+    assert (await part.held(), await part.copy(told.append), sum(told)) == (held, held, held)
+    assert len(await target.find(EVERYTHING, limit=held + 1)) == held
+    here, there = await part.hashes(told.append)
+    assert here == there
+    assert here.count == held
