@@ -180,7 +180,8 @@ class _Neighbours:
         self.spoken = any(session is not None for session in sessions)
         if not self.spoken:
             return
-        # Each session is a run of candidates. Those outside any dialogue come first, and are nobody's neighbours.
+        # Each session is a run of candidates. Those outside any dialogue come first, all at one position:
+        # nobody's neighbours.
         begins = [at for at, name in enumerate(sessions) if at == 0 or name != sessions[at - 1]]
         self._begins = np.array(begins, np.intp)
         self._lengths = np.diff(np.append(self._begins, len(sessions)))
@@ -211,9 +212,7 @@ class _Neighbours:
 
     def _pairs(self, step: int, distance: int) -> NDArray[np.bool_]:
         together = self._session[step:] == self._session[:-step]
-        adjacent = np.asarray(together & (np.ceil(self._position[step:] - self._position[:-step]) == distance))
-        adjacent[: self._outside] = False
-        return adjacent
+        return np.asarray(together & (np.ceil(self._position[step:] - self._position[:-step]) == distance))
 
     def in_session(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """For each candidate the best value in its session; nothing for items outside any."""

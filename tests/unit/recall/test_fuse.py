@@ -57,6 +57,12 @@ def test_nobody_outside_a_dialogue_has_neighbours():
     assert found["plain"] == alone.total[0]
 
 
+def test_what_was_said_nowhere_gains_nothing_from_what_was_said():
+    said = Candidate("said", 0.3, (1, 0), "s", 0)
+    plain = [Candidate("hit", 0.3, (1, 1)), Candidate("plain", 0.3)]
+    assert {**scores([said, *plain]), "said": 0.0} == {**scores(plain), "said": 0.0}
+
+
 def test_another_session_is_not_the_neighbour():
     found = scores([Candidate("hit", 0.3, (1, 1), "s1", 0), Candidate("other", 0.3, session="s2", position=1)])
     alone = scores([Candidate("other", 0.3, session="s2", position=1)])

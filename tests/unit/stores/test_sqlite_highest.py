@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite.cache import State
 from recollect.stores.sqlite.highest import nth_highest
 from recollect.stores.sqlite.lexicon import Entries, Holders
 from recollect.stores.sqlite.matrix import Allowed
 from recollect.stores.sqlite.postings import Postings
+from recollect.testing.gathering import evidence, names
+from recollect.testing.samples import put
 
 
 @given(
@@ -42,3 +47,12 @@ def test_no_item_is_missing_that_may_be_among_the_best_by_words(seed: int, items
         last = round(float(np.sort(all_scores)[-limit]), 6)
         tied = every[np.round(all_scores, 6) >= last]
         assert set(tied.tolist()) <= set(best.tolist())
+
+
+async def test_of_candidates_that_tie_the_first_by_id_are_taken(tmp_path: Path):
+    store = SqliteStore.open(tmp_path / "store.db")
+    # So few tie that their ids are compared; where many do, the ids are gone through in order.
+    await store.write(*(put(id, [1, 0, 0, 0], terms="apple") for id in "dbca"))
+    await store.write(*(put(id, [0, 1, 0, 0], terms="fig") for id in "efgh"))
+    assert names(await evidence(store, terms=("apple",), limit=3)) == ["a", "b", "c"]
+    await store.close()
