@@ -41,7 +41,7 @@ class Lines:
         try:
             await self._pool.ensure_connection(line)
             await line.send_packed_command(request)
-            return await line.read_response(disable_decoding=True)
+            return await line.read_response(disable_decoding=True, disconnect_on_error=False)
         except exceptions.ResponseError:
             raise  # which is an answer
         except BaseException:
