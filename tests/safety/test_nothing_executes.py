@@ -40,7 +40,6 @@ PUT_TOGETHER = {
     "postgres/health.py": "constants, and a command that is shown and not run",
     "postgres/holdings.py": "the three clauses above it, of those kinds that a batch has",
     "postgres/index.py": "names and numbers through psycopg.sql, which quotes them",
-    "postgres/items.py": "filters",
     "postgres/locks.py": "a number: a hash of a space and a task",
     "postgres/log_files.py": "constants of this module",
     "postgres/migrations/__init__.py": "our own files",
