@@ -24,7 +24,7 @@ _CODED_ABOVE = 4096
 # Up to here the vectors themselves are at hand for that; above, they are read from the file.
 _COMPACT_ABOVE = 16_384
 # Of so few every one is looked at exactly: a first look, and the search for those it left out, cost more.
-_FEW = 128
+_FEW = 64
 _CHUNK = 4096
 _CANDIDATES = 256
 
