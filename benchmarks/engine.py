@@ -47,7 +47,7 @@ class Sizes:
     users: int = 1000
     chroma_users: int = 100
     rounds: int = 100
-    model_texts: int = 1024
+    model_texts: int = 2048
 
 
 QUICK = Sizes(scopes=(100, 1000, 10_000), users=100, chroma_users=0, rounds=60, model_texts=256)
