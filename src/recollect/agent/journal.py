@@ -20,7 +20,7 @@ from recollect.runtime.codec import SCHEMA, written
 from recollect.runtime.events import Telling
 from recollect.runtime.failpoints import reach
 from recollect.runtime.lease import Heartbeat, LeaseLost
-from recollect.runtime.plan import idempotency_key
+from recollect.runtime.plan import Keys
 from recollect.runtime.step import Pace
 from recollect.stores.base import Lease, Step
 from recollect.stores.leases import Claim
@@ -97,7 +97,7 @@ class Unkept:
         return {}
 
     def key_of(self, name: str) -> str:
-        return idempotency_key(self._space, self._run, name)
+        return Keys(self._space, self._run).of(name)
 
     async def keep(
         self, done: Mapping[str, Any], *, begin: Mapping[str, str] = NOTHING, status: TaskStatus | None = None
@@ -153,7 +153,7 @@ class Kept:
         return {name: sha for name, sha in self._inputs.items() if name.startswith(prefix)}
 
     def key_of(self, name: str) -> str:
-        return idempotency_key(self._lease.space, self._lease.task, name)
+        return Keys(self._lease.space, self._lease.task).of(name)
 
     async def keep(
         self, done: Mapping[str, Any], *, begin: Mapping[str, str] = NOTHING, status: TaskStatus | None = None

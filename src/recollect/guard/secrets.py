@@ -31,6 +31,8 @@ _WORDY = r"[A-Za-z0-9_-]"
 _RANDOM = 3.0
 _MEASURED = 200
 _SHORTEST_IBAN = 15
+# Nothing that is looked for is shorter than the shortest address: a@b.c.
+_SHORTEST = 5
 
 
 def _token(kind: str, mark: str, body: str, least_entropy: float = _RANDOM) -> _Token:
@@ -131,9 +133,10 @@ def findings(text: str) -> list[Finding]:
 
     Of two that begin together it is the secret: a password before an @ looks like an address.
     """
-    found = sorted(
-        (one for look in _LOOKS for one in look(text)), key=lambda one: (one.start, one.kind in PERSONAL, -one.end)
-    )
+    if len(text) < _SHORTEST:
+        return []
+    found = [one for look in _LOOKS for one in look(text)]
+    found.sort(key=lambda one: (one.start, one.kind in PERSONAL, -one.end))
     kept: list[Finding] = []
     for one in found:
         if not kept or one.start >= kept[-1].end:

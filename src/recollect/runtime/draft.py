@@ -90,10 +90,12 @@ class Drafts:
         check_size(text, state, self.largest)
         return Draft(text, hashlib.sha256(text.encode()).hexdigest(), text, (), copy)
 
-    def look_through(self, step: str, result: Any) -> None:
-        """Refuse or note secrets in what a step returned, as the settings say; it stays as it is, to the letter."""
+    def result(self, step: str, result: Any) -> str:
+        """What a step returned as JSON, to the letter; secrets in it are refused or noted, as the settings say."""
+        text = self.written(result)
         if result is not None and self.policy.looks:
-            self.policy.unaltered(f"the result of step {step!r}", self.written(result))
+            self.policy.unaltered(f"the result of step {step!r}", text)
+        return text
 
     def written(self, result: Any) -> str:
         """A result as JSON; one that stands in the last draft is not written again."""

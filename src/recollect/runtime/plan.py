@@ -53,14 +53,22 @@ def plan_hash(plan: Sequence[Planned]) -> str:
     return hashlib.sha256("\n".join(step.name for step in plan).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def idempotency_key(space: Space, task: str, step: str) -> str:
-    """The same for every attempt and worker, and no other step's: the owner's parts cannot run into each other."""
-    digest = hashlib.sha256()
-    for part in (space.tenant, space.agent, task, step):
-        raw = part.encode("utf-8", "surrogatepass")
-        digest.update(len(raw).to_bytes(8, "big"))
-        digest.update(raw)
-    return digest.hexdigest()
+class Keys:
+    """The idempotency keys of one task's steps: the same for every attempt and worker, and no other step's."""
+
+    def __init__(self, space: Space, task: str) -> None:
+        self._owner = hashlib.sha256(b"".join(map(_measured, (space.tenant, space.agent, task))))
+
+    def of(self, step: str) -> str:
+        digest = self._owner.copy()
+        digest.update(_measured(step))
+        return digest.hexdigest()
+
+
+def _measured(part: str) -> bytes:
+    """With its length before it: no part can run into the next."""
+    raw = part.encode("utf-8", "surrogatepass")
+    return len(raw).to_bytes(8, "big") + raw
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from recollect.runtime.failpoints import reach
 from recollect.runtime.in_order import Share, write_in_order
 from recollect.runtime.lease import Heartbeat, LeaseLost
 from recollect.runtime.mind import Mind
-from recollect.runtime.plan import idempotency_key
+from recollect.runtime.plan import Keys
 from recollect.runtime.step import Options, Pace, StepContext, call, is_async
 from recollect.stores.base import Lease
 from recollect.stores.ops import Journal, Save, StepStatus, TaskStatus, Write
@@ -91,6 +91,10 @@ class Running:
     begun: str
     """Tells the task from another that had its id before."""
     attempts: dict[str, int] = field(default_factory=dict)
+    _keys: Keys = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._keys = Keys(self.lease.space, self.lease.task)
 
     @property
     def state(self) -> State:
@@ -98,7 +102,7 @@ class Running:
         return self.kept.copy()
 
     def unit(self, key: str, function: Callable[..., Any], options: Options) -> Unit:
-        return Unit(key, function, options, idempotency_key(self.lease.space, self.lease.task, key))
+        return Unit(key, function, options, self._keys.of(key))
 
     async def begin(
         self, unit: Unit, *also: Write, draft: Draft | None = None, status: TaskStatus | None = None
@@ -194,23 +198,23 @@ class Running:
                 result = None
             change = settle(result, copy)
             draft = self.draft(change.state)
-            self.drafts.look_through(unit.key, result)
+            kept = self.drafts.result(unit.key, result)
             told = thoughts.collected()
         except LeaseLost:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a step raises is its failure, and no reason for us to stop
             return error
-        return await self._complete(unit, attempt, change, draft, result, told)
+        return await self._complete(unit, attempt, change, draft, kept, told)
 
     async def _complete(
-        self, unit: Unit, attempt: int, change: Change, draft: Draft, result: Any, told: Sequence[Share]
+        self, unit: Unit, attempt: int, change: Change, draft: Draft, result: str, told: Sequence[Share]
     ) -> Exception | None:
         """Result, checkpoint and the next intent in one transaction, with what the step told its memory.
 
         What lives in other stores, and what came before it, is written first: a crash then leaves the step to be
         done again, and never a step that is done and has not been remembered.
         """
-        done = self.note(unit, "completed", attempt, result=self.drafts.written(result))
+        done = self.note(unit, "completed", attempt, result=result)
         intent = self._intent(change.then, draft) if change.then is not None else ()
         reach("completion.before")
         try:

@@ -97,7 +97,7 @@ class TestCheckpoints:
         assert await memory.checkpoints.restore("t") is None
 
     async def test_nor_is_what_a_step_returned(self, opener: Opener):
-        """Mutant: `look_through` looks at nothing."""
+        """Mutant: `Drafts.result` looks at nothing."""
         memory = await opener(user="ada", settings=Settings(secrets="refuse"))
 
         async def login(state: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from recollect.errors import BadInput
-from recollect.runtime.plan import idempotency_key, plan_hash, plan_of
+from recollect.runtime.plan import Keys, plan_hash, plan_of
 from recollect.runtime.step import Backoff, Options, is_async, name_of, options_of, step
 from recollect.values import Space
 
@@ -44,13 +44,13 @@ def test_a_key_is_one_steps_alone():
     # Mutant: the parts joined without their lengths ("a", "bc" is then the same as "ab", "c").
     owner, other = Space("t", "checkpoints", agent="a"), Space("t", "checkpoints", agent="b")
     keys = [
-        idempotency_key(owner, "task", "s"),
-        idempotency_key(owner, "tas", "ks"),
-        idempotency_key(other, "task", "s"),
-        idempotency_key(Space("ta", "checkpoints", agent=""), "task", "s"),
+        Keys(owner, "task").of("s"),
+        Keys(owner, "tas").of("ks"),
+        Keys(other, "task").of("s"),
+        Keys(Space("ta", "checkpoints", agent=""), "task").of("s"),
     ]
     assert len(set(keys)) == 4
-    assert keys[0] == idempotency_key(owner, "task", "s")
+    assert keys[0] == Keys(owner, "task").of("s")
     assert len(keys[0]) == 64
 
 
