@@ -98,6 +98,7 @@ async def compete(place: str, notes: int, seed: str, tasks: int, many: int, *, o
     passing = (LeaseHeld, FencedOut, StoreUnavailable) if outages else (LeaseHeld, FencedOut)
     async with opened(place) as memory:
         worker = Worker(memory, notes)
+        note(notes, "ready")
         steps = steps_of(many, worker.effect)
         left = [f"t{number}" for number in range(tasks)]
         while left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,12 +65,14 @@ async def endured(
         nursery.child("agents", "endure", place, ledger.writing, chance.getrandbits(32), TASKS, STEPS)
         for _ in range(WORKERS)
     ]
+    while sum(kind == "ready" for kind, *_ in ledger.lines) < WORKERS:  # opening has no patience with a crash
+        ledger.wait(1)
     if forgetful:
-        ledger.wait(30)  # until they have opened it as well
         doomed.forget()
     found: list[str] = []
-    # By what was done, not by the time: each step notes that it acts, and that it is done.
-    moments = sorted(chance.randrange(10, 2 * TASKS * STEPS) for _ in range(crashes))
+    # By what was done, not by the time: each step notes that it acts, and that it is done. The last of them are left
+    # out, lest the workers be done before the last crash.
+    moments = sorted(chance.randrange(10, TASKS * STEPS * 3 // 2) for _ in range(crashes))
     while any(map(nursery.lives, workers)):
         ledger.wait(0.02)
         if moments and len(ledger.lines) >= moments[0]:
@@ -80,7 +83,11 @@ async def endured(
             await asyncio.to_thread(doomed.start)
             if forgetful:
                 doomed.forget()
+            for worker in workers:  # they would do a hundred steps meanwhile
+                nursery.send(worker, signal.SIGSTOP)
             found += await faults(store, told)
+            for worker in workers:
+                nursery.send(worker, signal.SIGCONT)
     ledger.read()
     found += [*verdict.faults_of_lines(ledger.lines), *await faults(store, ledger.lines, ended=True)]
     await store.close()
@@ -89,7 +96,7 @@ async def endured(
 
 
 async def faults(store: LogAndTasks, told: Sequence[Sequence[str]], *, ended: bool = False) -> list[str]:
-    """What the store does not know of what the oracle was told; others may work on it meanwhile."""
+    """What the store does not know of what the oracle was told."""
     stories = await verdict.stories(store)
     found = verdict.forgotten(stories, told)
     if ended:
