@@ -31,20 +31,19 @@ from tests.contract.test_congruence import (
     task_writes,
     tenths,
 )
-from tests.servers.chroma import ChromaServer
 from tests.servers.postgres import EMPTY
 from tests.servers.redis import RedisCluster, RedisServer
 
 # Migrations go by the machine's clock. What happens here is long over by it, or will not be in its lifetime.
 AGES = timedelta(days=90 * 365)
-KINDS = ("file", "postgres", "redis", "cluster", "chroma", "chroma_server")
+KINDS = ("file", "postgres", "redis", "cluster", "chroma")
 LOGS_AND_TASKS: tuple[Tier, ...] = ("conversation", "episodic", "checkpoints")
 TENANTS = ("acme", "globex", "é/ü 🦜")
 SCOPES = [
-    *(Scope(tenant, "ada") for tenant in TENANTS),
-    Scope("acme", "ada", session="s"),
+    Scope("acme", "ada"),
     Scope("acme", "ada", "other", "s/é"),
-    Scope("globex", "bob", session="s"),
+    Scope("globex", "ada"),
+    Scope("é/ü 🦜", "bob", session="s"),
 ]
 TEXTS = [
     "apple",
@@ -143,7 +142,6 @@ class Places:
     databases: Sequence[str]
     redis_server: RedisServer
     redis_cluster: RedisCluster
-    chroma_server: ChromaServer
     numbers: itertools.count[int]
 
     def empty(self, kind: str, side: int) -> Place:
@@ -164,9 +162,7 @@ class Places:
                 self.redis_cluster.flush()
                 return {"default": file, **dict.fromkeys(LOGS_AND_TASKS, self.redis_cluster.url)}
             case "chroma":
-                return {"default": file, "semantic": f"chroma:{self.directory / f'{number}.chroma'}"}
-            case "chroma_server":
-                url = self.chroma_server.create(f"moving{number}")
+                url = f"chroma:{self.directory / f'{number}.chroma'}"
                 return {"default": file, "semantic": url, "procedural": url}
         return file
 

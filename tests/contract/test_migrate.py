@@ -21,7 +21,6 @@ from recollect.testing import ManualClock
 from recollect.testing.samples import START
 from tests.contract.moving import Line, Places, contents, counters, fill, holdings, pairs, touch
 from tests.contract.telling import live, lives, tell
-from tests.servers.chroma import ChromaServer
 from tests.servers.postgres import Server
 from tests.servers.redis import RedisCluster, RedisServer
 
@@ -35,13 +34,12 @@ def places(
     postgres: Server,
     redis_server: RedisServer,
     redis_cluster: RedisCluster,
-    chroma_server: ChromaServer,
 ) -> Places:
     databases = [postgres.create(f"moving{side}") for side in range(2)]
     for url in databases:
         asyncio.run(_opened_and_closed(url))
     directory = tmp_path_factory.mktemp("moving")
-    return Places(directory, databases, redis_server, redis_cluster, chroma_server, itertools.count())
+    return Places(directory, databases, redis_server, redis_cluster, itertools.count())
 
 
 async def _opened_and_closed(url: str) -> None:
@@ -52,11 +50,13 @@ class Interrupted(Exception):
     """What the tests interrupt with."""
 
 
+# How many are moved together: so that a little is several batches, and an interruption may fall between any two.
+pages = st.sampled_from([1, 2, 1, 3])
 stops = st.tuples(st.sampled_from(["before", "after", "told"]), st.integers(1, 12))
 
 
-@settings(max_examples=max(14, settings().max_examples // 10))
-@given(pair=pairs, told=contents, page=st.integers(1, 4), stopped=st.lists(stops, max_size=2))
+@settings(max_examples=max(16, settings().max_examples // 10))
+@given(pair=pairs, told=contents, page=pages, stopped=st.lists(stops, max_size=2))
 def test_a_copy_holds_what_the_store_does(
     places: Places, pair: tuple[str, str], told: list[Line], page: int, stopped: list[tuple[str, int]]
 ) -> None:
@@ -92,7 +92,7 @@ async def _moved(source: Place, target: Place, told: list[Line], stopped: list[t
 
 
 @settings(max_examples=max(6, settings().max_examples // 20))
-@given(pair=pairs, life=lives, page=st.integers(1, 4), stopped=st.lists(stops, max_size=1))
+@given(pair=pairs, life=lives, page=pages, stopped=st.lists(stops, max_size=1))
 def test_a_copy_tells_what_the_memory_does(
     places: Places, pair: tuple[str, str], life: list[Any], page: int, stopped: list[tuple[str, int]]
 ) -> None:
@@ -130,7 +130,6 @@ async def interrupted(source: Place, target: Place, stop: tuple[str, int]) -> No
 
 @contextmanager
 def small_pages(size: int) -> Iterator[None]:
-    """So that a little is many pages, and a migration can be interrupted within any of its spaces."""
     with pytest.MonkeyPatch.context() as patched:
         for module in (part, entries, items, tasks):
             patched.setattr(module, "MOST_TOGETHER", size)
