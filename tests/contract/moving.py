@@ -59,8 +59,10 @@ scopes = st.sampled_from(SCOPES)
 texts = st.sampled_from(TEXTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 ends = maybe_moments | st.just(START + AGES)
 seconds = st.sampled_from([SECOND, 3 * SECOND, AGES])
-stored: st.SearchStrategy[Tier] = st.sampled_from(["semantic", "quarantine", "procedural", "conversation", "lifecycle"])
-logged: st.SearchStrategy[Tier] = st.sampled_from(["conversation", "episodic", "working"])
+stored: st.SearchStrategy[Tier] = st.sampled_from(
+    ["semantic", "quarantine", "procedural", "lifecycle", "conversation", "conversation"]
+)
+logged: st.SearchStrategy[Tier] = st.sampled_from(["conversation", "conversation", "episodic", "working"])
 shelves = st.builds(Scope.space, scopes, stored)
 logs = st.builds(Scope.space, scopes, logged)
 task_spaces = st.builds(lambda scope: scope.space("checkpoints"), scopes)

@@ -26,8 +26,9 @@ WHO: list[dict[str, str]] = [
 NAME = st.sampled_from(["job", "job 🦜"])
 
 Action = tuple[Any, ...]
+spoken = st.tuples(st.just("here"), TEXT, TEXT)
 here = st.one_of(
-    st.tuples(st.just("here"), TEXT, TEXT),
+    *(spoken, spoken, spoken),
     st.tuples(st.just("checkpoint"), NAME, JSON, st.sampled_from([None, 60.0, 1e9])),
     st.tuples(st.just("work"), NAME, st.lists(st.booleans(), min_size=1, max_size=3)),
     st.tuples(st.just("task at hand"), TEXT),

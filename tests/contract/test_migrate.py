@@ -52,7 +52,7 @@ class Interrupted(Exception):
 
 # How many are moved together: so that a little is several batches, and an interruption may fall between any two.
 pages = st.sampled_from([1, 2, 1, 3])
-stops = st.tuples(st.sampled_from(["before", "after", "told"]), st.integers(1, 12))
+stops = st.tuples(st.sampled_from(["before", "after", "told"]), st.integers(1, 25))
 
 
 @settings(max_examples=max(16, settings().max_examples // 10))
