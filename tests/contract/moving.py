@@ -99,11 +99,18 @@ shelved = st.tuples(scopes, stored).flatmap(lambda of: st.lists(kept(*of), min_s
 said = st.builds(
     lambda space, some: [replace(one, space=space) for one in some], logs, st.lists(appends, min_size=1, max_size=5)
 )
+jobs = st.builds(
+    lambda space, some, state: [Save(space=space, task=task, state=state) for task in some],
+    task_spaces,
+    st.lists(tasks, min_size=2, unique=True),
+    texts,
+)
 writes = st.one_of(
     shelved,
     shelved,
     said,
     said,
+    jobs,
     st.builds(lambda *given: [Touch(*given)], shelves, st.lists(names, max_size=3).map(tuple), moments),
     st.builds(lambda *given: [Delete(*given)], shelves, names),
     st.builds(lambda *given: [Drop(*given)], logs, st.lists(st.integers(1, 6), max_size=3).map(tuple)),

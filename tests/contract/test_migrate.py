@@ -52,20 +52,27 @@ class Interrupted(Exception):
 
 # How many are moved together: so that a little is several batches, and an interruption may fall between any two.
 pages = st.sampled_from([1, 2, 1, 3])
-stops = st.tuples(st.sampled_from(["before", "after", "told"]), st.integers(1, 25))
+# Before or after a batch of that number, or when so much of a stage was told to be done.
+stops = st.one_of(
+    st.tuples(st.sampled_from(["before", "after"]), st.integers(1, 25)),
+    st.tuples(
+        st.sampled_from(["copying", "copying", "looking", "comparing"]), st.sampled_from([0.9, 0.5, 0.7, 0.1, 1])
+    ),
+)
+Stop = tuple[str, float]
 
 
 @settings(max_examples=max(16, settings().max_examples // 10))
 @given(pair=pairs, told=contents, page=pages, stopped=st.lists(stops, max_size=2))
 def test_a_copy_holds_what_the_store_does(
-    places: Places, pair: tuple[str, str], told: list[Line], page: int, stopped: list[tuple[str, int]]
+    places: Places, pair: tuple[str, str], told: list[Line], page: int, stopped: list[Stop]
 ) -> None:
     source, target = (places.empty(kind, side) for side, kind in enumerate(pair))
     with small_pages(page):
         asyncio.run(_moved(source, target, told, stopped))
 
 
-async def _moved(source: Place, target: Place, told: list[Line], stopped: list[tuple[str, int]]) -> None:
+async def _moved(source: Place, target: Place, told: list[Line], stopped: list[Stop]) -> None:
     clock = ManualClock(START)
     stores = await connect(source, PLAIN, clock)
     await fill(stores, clock, told)
@@ -94,14 +101,14 @@ async def _moved(source: Place, target: Place, told: list[Line], stopped: list[t
 @settings(max_examples=max(6, settings().max_examples // 20))
 @given(pair=pairs, life=lives, page=pages, stopped=st.lists(stops, max_size=1))
 def test_a_copy_tells_what_the_memory_does(
-    places: Places, pair: tuple[str, str], life: list[Any], page: int, stopped: list[tuple[str, int]]
+    places: Places, pair: tuple[str, str], life: list[Any], page: int, stopped: list[Stop]
 ) -> None:
     source, target = (places.empty(kind, side) for side, kind in enumerate(pair))
     with small_pages(page):
         asyncio.run(_told(places, source, target, life, stopped))
 
 
-async def _told(places: Places, source: Place, target: Place, life: list[Any], stopped: list[tuple[str, int]]) -> None:
+async def _told(places: Places, source: Place, target: Place, life: list[Any], stopped: list[Stop]) -> None:
     clock = ManualClock(START)
     await live(source, clock, life)
     for stop in stopped:
@@ -111,16 +118,15 @@ async def _told(places: Places, source: Place, target: Place, life: list[Any], s
     assert await tell(target, clock, places.directory) == await tell(source, clock, places.directory)
 
 
-async def interrupted(source: Place, target: Place, stop: tuple[str, int]) -> None:
-    where, visit = stop
-    told = itertools.count(1)
+async def interrupted(source: Place, target: Place, stop: Stop) -> None:
+    where, when = stop
 
     def progress(stage: str, done: int, total: int) -> None:
         assert done <= total
-        if where == "told" and next(told) == visit:
+        if stage == where and done >= when * total:
             raise Interrupted(stage)
 
-    reach = armed(f"migrate.{where}=raise@{visit}") if where != "told" else armed("")
+    reach = armed(f"migrate.{where}=raise@{when}" if where in ("before", "after") else "")
     with pytest.MonkeyPatch.context() as patched:
         for module in (entries, items, tasks):
             patched.setattr(module, "reach", reach)
