@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,8 +32,17 @@ LATER = START.replace(year=2030)
 
 
 @pytest.fixture(scope="module")
+def quick() -> Iterator[Path]:
+    """A directory in memory where there is one: what is moved and thrown away needs no disk."""
+    memory = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="recollect-", dir=memory if memory.is_dir() else None))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
 def places(
-    tmp_path_factory: pytest.TempPathFactory,
+    quick: Path,
     postgres: Server,
     redis_server: RedisServer,
     redis_cluster: RedisCluster,
@@ -38,8 +50,7 @@ def places(
     databases = [postgres.create(f"moving{side}") for side in range(2)]
     for url in databases:
         asyncio.run(_opened_and_closed(url))
-    directory = tmp_path_factory.mktemp("moving")
-    return Places(directory, databases, redis_server, redis_cluster, itertools.count())
+    return Places(quick, databases, redis_server, redis_cluster, itertools.count())
 
 
 async def _opened_and_closed(url: str) -> None:
@@ -62,7 +73,7 @@ stops = st.one_of(
 Stop = tuple[str, float]
 
 
-@settings(max_examples=max(16, settings().max_examples // 10))
+@settings(max_examples=max(10, settings().max_examples // 10))
 @given(pair=pairs, told=contents, page=pages, stopped=st.lists(stops, max_size=2))
 def test_a_copy_holds_what_the_store_does(
     places: Places, pair: tuple[str, str], told: list[Line], page: int, stopped: list[Stop]
@@ -98,7 +109,7 @@ async def _moved(source: Place, target: Place, told: list[Line], stopped: list[S
         assert sides[1][1][space] >= last, space
 
 
-@settings(max_examples=max(6, settings().max_examples // 20))
+@settings(max_examples=max(4, settings().max_examples // 40))
 @given(pair=pairs, life=lives, page=pages, stopped=st.lists(stops, max_size=1))
 def test_a_copy_tells_what_the_memory_does(
     places: Places, pair: tuple[str, str], life: list[Any], page: int, stopped: list[Stop]
