@@ -54,6 +54,19 @@ async def test_a_crash_of_the_server_loses_nothing(tmp_path: Path, chance: rando
     assert found == []
 
 
+async def test_a_server_that_may_lose_a_second_to_a_power_cut_loses_nothing_to_a_crash(
+    tmp_path: Path, chance: random.Random, table: Table
+) -> None:
+    """It hands its log to the system before it answers, and the system outlives it."""
+    server = RedisServer(tmp_path / "redis", "--appendfsync", "everysec").start()
+    try:
+        found = await crashes(server, chance, 3)
+    finally:
+        server.kill()
+    table.held("D6", f"3 kills of a Redis server with appendfsync everysec, {WRITERS} writers", len(found))
+    assert found == []
+
+
 async def test_without_its_log_a_crash_is_seen(tmp_path: Path, chance: random.Random, table: Table) -> None:
     server = RedisServer(tmp_path / "redis").start()
     try:

@@ -22,7 +22,7 @@ from recollect.stores.ops import (
     Vectors,
     Write,
 )
-from recollect.stores.vectors import MOST_PASSAGES, normalised
+from recollect.stores.vectors import MOST_PASSAGES, kept
 from recollect.values import MemoryItem, plain_json
 
 # More than a space can hold, and small enough for every database's idea of a number.
@@ -151,7 +151,7 @@ def _check_restore(restore: Restore) -> None:
 def _vectors(given: Vectors, model: Model | None) -> Vectors:
     if model is None:
         raise BadInput("vectors need to say which model made them")
-    rows = normalised(given, model.dim)
+    rows = kept(given, model.dim)
     if len(rows) > MOST_PASSAGES:
         raise BadVector(f"an item has at most {MOST_PASSAGES} vectors, not {len(rows)}; join some of its passages")
     return rows

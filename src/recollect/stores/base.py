@@ -159,8 +159,11 @@ class Log(Store, Protocol):
         By the time of their last entry, newest last. With `hidden`, also those that hold nothing but expired ones.
         """
 
-    async def counted(self, tenant: str) -> dict[Space, int]:
-        """The last `seq` that each log of a tenant has given, also where nothing is left in the log."""
+    async def counted(self, tenant: str | None = None) -> dict[Space, int]:
+        """The last `seq` that each log has given, of a tenant or of all, also where nothing is left in the log.
+
+        Where items are kept under the name of a log, as of what was said in no session, it may be more than that.
+        """
 
     async def owners(self, tenant: str) -> list[Space]:
         """Whose logs a tenant holds, hidden entries included: a space of each tier, user and agent, without session."""

@@ -16,6 +16,8 @@ MOST_PASSAGES = 64
 
 # Closer to one than float32 can tell a sum of squares from it.
 _UNIT = 1e-6
+# So far from one the length of a unit vector may be once its numbers are float16.
+_ROUNDED = 2**-11
 
 
 def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
@@ -37,6 +39,21 @@ def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
     scaled = rows / np.where(largest == 0.0, 1.0, largest)
     length = np.linalg.norm(scaled, axis=1, keepdims=True)
     return np.ascontiguousarray(scaled / np.where(length == 0.0, 1.0, length), dtype=np.float32)
+
+
+def kept(given: ArrayLike, dim: int) -> NDArray[np.float32]:
+    """The same to be written; rows that a store has rounded before are left as they are.
+
+    To make them a little longer or shorter and round again would move some of them, and a copy would not be the same.
+    """
+    rows = normalised(given, dim)
+    before = np.asarray(given, dtype=np.float32).reshape(rows.shape)
+    with np.errstate(over="ignore"):  # what is too large for float16 has not come from there
+        if not (packed(before[:, 0]) == before[:, 0]).any():  # nearly always, and known by one number of each
+            return rows
+        rounded = (packed(before) == before).all(axis=1)
+    rounded &= np.abs(np.linalg.norm(before, axis=1) - 1.0) <= _ROUNDED
+    return np.where(rounded[:, np.newaxis], before, rows)
 
 
 def is_unit(given: ArrayLike) -> TypeGuard[NDArray[np.float32]]:

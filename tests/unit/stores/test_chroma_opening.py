@@ -156,6 +156,27 @@ async def test_a_database_that_does_not_exist_is_told_of(server: ChromaServer):
         await ChromaStore.open(f"{server.url}?database=nowhere")
 
 
+class _BeforeVersionOne(http.server.BaseHTTPRequestHandler):
+    """Answers as a server of the years before: of what we ask it knows nothing."""
+
+    def do_GET(self) -> None:
+        self.send_response(404 if self.path.startswith("/api/v2/") else 200)
+        self.end_headers()
+        self.wfile.write(b'{"detail":"Not Found"}')
+
+    def log_message(self, *given: object) -> None:
+        """Nothing: a test's output is its own."""
+
+
+async def test_a_server_that_is_too_old_is_told_of():
+    # Mutant: only a 404 with an error of Chroma's in it is looked at.
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _BeforeVersionOne) as old:
+        threading.Thread(target=old.serve_forever, daemon=True).start()
+        with pytest.raises(StoreUnavailable, match=r"older server has to be upgraded: pip install --upgrade chromadb"):
+            await ChromaStore.open(f"chroma+http://127.0.0.1:{old.server_address[1]}")
+        old.shutdown()
+
+
 class _Doorman(http.server.BaseHTTPRequestHandler):
     """Lets those through to a Chroma who bring the token, as a proxy before one does."""
 

@@ -13,7 +13,7 @@ import pytest
 from recollect.stores.evidence import Ask
 from recollect.stores.ops import Model, Put
 from recollect.stores.postgres import PostgresStore, index
-from recollect.stores.where import Where
+from recollect.stores.where import Where, parse_where
 from recollect.testing import ManualClock
 from recollect.testing.samples import START, ids, item
 from recollect.values import Scope
@@ -55,7 +55,12 @@ async def test_a_large_space_is_searched_by_an_index_that_finds_the_same(
             *(
                 # Every fifth is over: the index has to go on past those.
                 Put(
-                    item=item(f"i{begin + n}", scope=CROWD, valid_to=over if n % 5 == 0 else None),
+                    item=item(
+                        f"i{begin + n}",
+                        scope=CROWD,
+                        valid_to=over if n % 5 == 0 else None,
+                        metadata={"rare": True} if n % 100 == 7 else {},
+                    ),
                     vectors=vectors[n][None],
                     model=WIDE,
                     expect=0,
@@ -76,6 +81,12 @@ async def test_a_large_space_is_searched_by_an_index_that_finds_the_same(
     exactly = [ids(await store.nearest(where, one, limit=WANTED)) for one in questions]
     found = sum(len(set(some) & set(all)) for some, all in zip(by_index, exactly, strict=True))
     assert found >= 0.99 * ASKED * WANTED
+    # A filter that most do not meet is not left to the index, which would give up long before it had ten.
+    narrow = Where(CROWD.space("semantic"), live_at=START, conditions=parse_where({"rare": True}))
+    rarely = [ids(await store.nearest(narrow, one, limit=WANTED)) for one in questions]
+    monkeypatch.setattr(index, "LARGE", 1000)
+    assert [ids(await store.nearest(narrow, one, limit=WANTED)) for one in questions] == rarely
+    assert {len(some) for some in rarely} == {WANTED}
 
 
 async def _used(url: str) -> bool:

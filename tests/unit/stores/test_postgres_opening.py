@@ -109,6 +109,22 @@ async def test_a_newer_schema_is_refused_and_left_alone(url: str):
         await PostgresStore.open(url)
 
 
+async def test_an_older_schema_is_brought_up_to_date_once_and_keeps_what_it_has(url: str):
+    # Mutant: no lock, and the second fails on what the first has made.
+    store = await PostgresStore.open(url)
+    await store.write(put("a", [1, 0, 0, 0]))
+    await store.close()
+    async with await psycopg.AsyncConnection.connect(url) as connection:  # as the first of our schemas was
+        await connection.execute("drop table recollect.erasures, recollect.wiped")
+        await connection.execute("delete from recollect.meta where name = 'salt'")
+        await connection.execute("update recollect.meta set value = '1' where name = 'schema'")
+    stores = await asyncio.gather(*(PostgresStore.open(url, connections=1) for _ in range(4)))
+    for store in stores:
+        assert ids(await store.find(EVERYTHING)) == ["a"]
+        assert await store.ledger() == []
+        await store.close()
+
+
 async def test_many_who_open_a_new_database_make_it_once(url: str):
     stores = await asyncio.gather(*(PostgresStore.open(url, connections=1) for _ in range(6)))
     await asyncio.gather(*(store.write(put(f"i{n}", [1, 0, 0, 0])) for n, store in enumerate(stores)))

@@ -14,7 +14,7 @@ import redis
 from recollect.errors import BadSettings, StoreClosed, StoreUnavailable, Unsupported
 from recollect.settings import Settings
 from recollect.stores.connect import connect
-from recollect.stores.redis import RedisStore
+from recollect.stores.redis import RedisStore, promise
 from recollect.stores.redis.promise import check_version
 from recollect.stores.redis.server import Patience
 from recollect.testing import ManualClock
@@ -129,9 +129,14 @@ async def test_a_server_that_is_not_there_is_told_of():
         await RedisStore.open(f"redis://127.0.0.1:{free_port()}/0", patience=HASTY)
 
 
-def test_a_server_that_is_too_old_is_refused():
-    with pytest.raises(StoreUnavailable, match=r"5\.0\.14.*upgrade"):
+async def test_a_server_that_is_too_old_is_refused(server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    # Mutant: nobody asks for the version at open.
+    with pytest.raises(Unsupported, match=r"5\.0\.14.*upgrade"):
         check_version("redis://somewhere", {"redis_version": "5.0.14"})
+    monkeypatch.setattr(promise, "OLDEST", (99, 0))
+    with pytest.raises(Unsupported, match=r"upgrade it to 99\.0 or newer"):
+        await RedisStore.open(server.url)
+    monkeypatch.undo()
     check_version("redis://somewhere", {"redis_version": "6.2.0"})
     check_version("redis://somewhere", {"redis_version": "8.10.1"})
 

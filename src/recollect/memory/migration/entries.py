@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
+from recollect.errors import Conflict
 from recollect.memory.migration.part import MOST_TOGETHER, Sum, Tell, elsewhere, plain, together
 from recollect.runtime.failpoints import reach
 from recollect.stores.base import Log
@@ -26,6 +27,8 @@ class Entries:
     target: Log
     last: int
     """The highest place that was given in the source."""
+    reached: int
+    """The highest that was given in the target, before the migration."""
 
     async def held(self) -> int:
         return sum([len(page) async for page in _pages(self.source, self.space)])
@@ -35,10 +38,17 @@ class Entries:
         async for entry in _each(self.target, self.space):
             if await anext(here, None) != entry:
                 raise elsewhere(self.space, f"the entry {entry.id!r} at place {entry.seq}")
+        following = await anext(here, None)
+        if following is not None and following.seq <= self.reached:
+            raise Conflict(
+                f"the target has counted to {self.reached} in {self.space}, where the entry {following.id!r} keeps the "
+                f"place {following.seq}; move the conversation before the facts or with them, into an empty target"
+            )
 
     async def copy(self, tell: Tell) -> int:
         there = [(entry.id, entry.seq) async for entry in _each(self.target, self.space)]
         after, copied = there[-1][1] if there else 0, 0
+        reached = max(self.reached, after)
         tell(len(there))
         async for page in _pages(self.source, self.space, after):
             for batch in together(page, lambda entry: len(entry.content)):
@@ -48,8 +58,9 @@ class Entries:
                 )
                 reach("migrate.after")
                 copied += len(batch)
+                reached = batch[-1].seq
             tell(len(page))
-        if (await self.target.counted(self.space.tenant)).get(self.space, 0) < self.last:
+        if reached < self.last:
             await self._count()
         return copied
 

@@ -80,7 +80,7 @@ class _Migration:
 
     async def begin(self, tenant: str | None, *, dry_run: bool) -> str | None:
         """See what there is, and that the target can take it; the name of the model that made the vectors."""
-        tenants = await _tenants(self._source) if tenant is None else [tenant]
+        tenants = await self._everybody() if tenant is None else [tenant]
         if tenant is None:
             strangers = sorted(set(await _tenants(self._target)) - set(tenants))
             if strangers:
@@ -98,6 +98,12 @@ class _Migration:
             self._held.append(await part.held())
             tell(1)
         return name
+
+    async def _everybody(self) -> list[str]:
+        """The tenants of the source; those too of whom a log has counted and is empty: other stores know its places."""
+        logs = [self._source.log(tier) for tier in self._tiers if NEEDS[tier] is Log]
+        counted = [space.tenant for log in logs for space in await log.counted()]
+        return sorted({*await _tenants(self._source), *counted})
 
     async def planned(self) -> list[Moved]:
         return [Moved(part.space, held) for part, held in zip(self._parts, self._held, strict=True)]
@@ -153,7 +159,12 @@ class _Migration:
         if NEEDS[tier] is Log:
             log = listed.log(tier)
             counted = sorted((await log.counted(tenant)).items(), key=lambda one: str(one[0]))
-            return [Entries(space, log, to.log(tier), last) for space, last in counted if space.tier in wanted]
+            reached = await to.log(tier).counted(tenant)
+            return [
+                Entries(space, log, to.log(tier), last, reached.get(space, 0))
+                for space, last in counted
+                if space.tier in wanted
+            ]
         spaces = await listed.tasks().task_spaces(tenant)
         return [Work(space, listed.tasks(), to.tasks(), self.notes) for space in spaces if space.tier in wanted]
 

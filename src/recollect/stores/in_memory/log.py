@@ -60,8 +60,8 @@ class Entries:
     def tenants(self) -> set[str]:
         return {space.tenant for space, held in self._spaces.items() if held}
 
-    def counted(self, tenant: str) -> dict[Space, int]:
-        return {space: last for space, last in self._last.items() if space.tenant == tenant}
+    def counted(self, tenant: str | None) -> dict[Space, int]:
+        return {space: last for space, last in self._last.items() if tenant in (None, space.tenant)}
 
     def owners(self, tenant: str) -> list[Space]:
         held = {replace(space, session="") for space in self._spaces if space.tenant == tenant and self._of(space)}

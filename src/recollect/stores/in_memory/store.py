@@ -249,7 +249,7 @@ class InMemoryStore:
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         return self._entries.logs(owner, None if hidden else self._now())
 
-    async def counted(self, tenant: str) -> dict[Space, int]:
+    async def counted(self, tenant: str | None = None) -> dict[Space, int]:
         return self._entries.counted(tenant)
 
     async def owners(self, tenant: str) -> list[Space]:

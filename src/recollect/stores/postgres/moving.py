@@ -25,13 +25,13 @@ _TENANTS = """
         or exists (select 1 from recollect.tasks t where t.tenant = s.tenant and t.space = s.id)
 """
 
-# Items and fences are counted in the same column, each in spaces of their own.
+# Items and fences are counted in the same column. By the tier alone it is known whether it is a log's: what was said in
+# no session is a log and, as what it is found by, items under one name.
 _COUNTED = """
-    select s.tenant, s.tier, s.owner, s.agent, s.session, s.next_seq
-    from recollect.spaces s
-    where s.tenant = %(tenant)s and s.next_seq > 0
-        and not exists (select 1 from recollect.records r where r.tenant = s.tenant and r.space = s.id)
-        and not exists (select 1 from recollect.tasks t where t.tenant = s.tenant and t.space = s.id)
+    select tenant, tier, owner, agent, session, next_seq
+    from recollect.spaces
+    where (%(tenant)s::text is null or tenant = %(tenant)s) and next_seq > 0
+        and tier in ('conversation', 'episodic', 'working')
 """
 
 _VECTORS = f"""
@@ -80,8 +80,8 @@ async def tenants(work: Work) -> list[str]:
     return sorted(given(row[0]) for row in await work.rows(_TENANTS, {}))
 
 
-async def counted(work: Work, tenant: str) -> dict[Space, int]:
-    rows = await work.rows(_COUNTED, {"tenant": kept(tenant)})
+async def counted(work: Work, tenant: str | None) -> dict[Space, int]:
+    rows = await work.rows(_COUNTED, {"tenant": maybe_kept(tenant)})
     return {space_of(row[:5]): row[5] for row in rows}
 
 

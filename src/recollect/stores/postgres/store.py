@@ -300,7 +300,7 @@ class PostgresStore:
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         return await logs.logs(self._server, owner, hidden=hidden)
 
-    async def counted(self, tenant: str) -> dict[Space, int]:
+    async def counted(self, tenant: str | None = None) -> dict[Space, int]:
         async with self._server.reading(tenant) as work:
             return await moving.counted(work, tenant)
 

@@ -41,29 +41,39 @@ class Owners:
     async def tenants(self) -> list[str]:
         """By looking at every key there is: the lists of owners name their tenants by a hash."""
         found: set[str] = set()
-        for index in await self._server.names(keys.ROOT + b"{*}:owners"):
+        for index in await self._lists():
             for prefix in await self._server.command("SMEMBERS", index):
                 names = await self._server.command("HGET", prefix + b"owner", "names")
                 if names:
                     found.add(names_in(names)[0])
         return [one for one in sorted(found) if await self.of_logs(one) or await self.of_tasks(one)]
 
-    async def counted(self, tenant: str) -> dict[Space, int]:
+    async def counted(self, tenant: str | None) -> dict[Space, int]:
         """Where each owner's logs stand; the counters stay when a log is empty."""
         found: dict[Space, int] = {}
-        for prefix in await self._server.command("SMEMBERS", keys.index_of(tenant)):
-            told = await self._server.command("HGETALL", prefix + b"owner")
-            held = dict(told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True))
-            if b"names" not in held:
-                continue
-            _, user, agent = names_in(held[b"names"])
-            for name, last in held.items():
-                kind, _, within = name.decode("utf-8", "surrogatepass").partition(":")
-                if kind == "seq":
-                    tier, _, session = within.partition("/")
-                    with as_written(f"the count of a log of tenant {tenant!r}"):
-                        found[Space(tenant, cast(Tier, tier), user, agent, session)] = int(last)
+        for index in await self._lists() if tenant is None else [keys.index_of(tenant)]:
+            for prefix in await self._server.command("SMEMBERS", index):
+                found |= await self._of_owner(prefix)
         return found
+
+    async def _of_owner(self, prefix: bytes) -> dict[Space, int]:
+        told = await self._server.command("HGETALL", prefix + b"owner")
+        held = dict(told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True))
+        if b"names" not in held:
+            return {}
+        tenant, user, agent = names_in(held[b"names"])
+        found: dict[Space, int] = {}
+        for name, last in held.items():
+            kind, _, within = name.decode("utf-8", "surrogatepass").partition(":")
+            if kind == "seq":
+                tier, _, session = within.partition("/")
+                with as_written(f"the count of a log of tenant {tenant!r}"):
+                    found[Space(tenant, cast(Tier, tier), user, agent, session)] = int(last)
+        return found
+
+    async def _lists(self) -> list[bytes]:
+        """The list of owners of every tenant."""
+        return await self._server.names(keys.ROOT + b"{*}:owners")
 
     async def _spaces(self, tenant: str, listed: Listed) -> list[tuple[str, str, Tier, str]]:
         """The user, agent, tier and session of every space that a tenant's owners list."""

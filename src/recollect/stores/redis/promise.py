@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from recollect.errors import StoreUnavailable, Unsupported
+from recollect.errors import Unsupported
 
 _log = logging.getLogger("recollect.stores")
 
@@ -17,7 +17,7 @@ def check_version(place: str, info: Mapping[str, object]) -> None:
     version = str(info.get("redis_version", "0"))
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < OLDEST:
-        raise StoreUnavailable(
+        raise Unsupported(
             f"{place} runs Redis {version}, which is too old; upgrade it to {OLDEST[0]}.{OLDEST[1]} or newer"
         )
 

@@ -199,7 +199,7 @@ class RedisStore:
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         return await self._logs.listed(owner, self._seen_from(hidden))
 
-    async def counted(self, tenant: str) -> dict[Space, int]:
+    async def counted(self, tenant: str | None = None) -> dict[Space, int]:
         return await self._owners.counted(tenant)
 
     async def owners(self, tenant: str) -> list[Space]:

@@ -24,13 +24,12 @@ _TENANTS = """
         or exists (select 1 from tasks where space = spaces.id)
 """
 
-# Items and fences are counted in the same column, each in spaces of their own.
+# Items and fences are counted in the same column. By the tier alone it is known whether it is a log's: what was said in
+# no session is a log and, as what it is found by, items under one name.
 _COUNTED = """
     select tenant, tier, user, agent, session, next_seq
     from spaces
-    where tenant = ? and next_seq > 0
-        and not exists (select 1 from records where space = spaces.id)
-        and not exists (select 1 from tasks where space = spaces.id)
+    where (?1 is null or tenant = ?1) and next_seq > 0 and tier in ('conversation', 'episodic', 'working')
 """
 
 _TERMS = """
@@ -49,7 +48,7 @@ def tenants(connection: apsw.Connection) -> list[str]:
     return sorted(row[0] for row in connection.execute(_TENANTS, (SEQ_BITS,)))
 
 
-def counted(connection: apsw.Connection, tenant: str) -> dict[Space, int]:
+def counted(connection: apsw.Connection, tenant: str | None) -> dict[Space, int]:
     return {Space(*names): last for *names, last in connection.execute(_COUNTED, (tenant,))}
 
 

@@ -321,7 +321,7 @@ class SqliteStore:
         now = None if hidden else self._clock()
         return await self._readers.ask(lambda connection: logs.logs(connection, owner, now))
 
-    async def counted(self, tenant: str) -> dict[Space, int]:
+    async def counted(self, tenant: str | None = None) -> dict[Space, int]:
         return await self._readers.ask(lambda connection: moving.counted(connection, tenant))
 
     async def owners(self, tenant: str) -> list[Space]:
