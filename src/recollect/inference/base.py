@@ -77,9 +77,9 @@ class Embedding:
         """A unit vector for each text, in their order."""
         # Held on to: `become` may come between two batches, and one answer must not mix two models.
         embedder, cache = self._embedder, self._cache
+        if len(texts) == 1 and (vector := cache.get(texts[0])) is not None:
+            return vector[np.newaxis]
         known = cache.get_all(texts)
-        if len(texts) == 1 and known:
-            return known[texts[0]][np.newaxis]
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         for start in range(0, len(missing), self._batch):
             some = missing[start : start + self._batch]
@@ -210,6 +210,13 @@ class _Cache:
         self._size = size
         self._vectors: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def get(self, text: str) -> NDArray[np.float32] | None:
+        with self._lock:
+            found = self._vectors.get(text)
+            if found is not None:
+                self._vectors.move_to_end(text)
+            return found
 
     def get_all(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         with self._lock:

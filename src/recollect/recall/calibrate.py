@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recollect.inference.base import Embedding
-from recollect.recall.fuse import Scored
+from recollect.recall.fuse import Scored, Weights
+from recollect.stores.evidence import Evidence
+
+Number = TypeVar("Number", float, NDArray[np.float64])
 
 # Questions and their answers on everyday matters. Every other pairing of a question with an answer is unrelated,
 # so a handful of pairs measures both what a good cosine is and what noise is.
@@ -55,6 +59,9 @@ _LENT = ("neighbours", "meaning beside", "speaker", "role", "time")
 _ECHO = 1.0
 _FALL = 1.1
 _UNSURE = 0.2
+_UNRELATED = Weights().unrelated
+# More than is added by rounding what is shown.
+_ROUNDED = 1e-4
 
 
 async def calibrated(embedding: Embedding) -> Calibration:
@@ -84,12 +91,26 @@ def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool
     covered = weights @ (scored.words > 0.0) / mass if mass > 0.0 else np.zeros(len(scored.total))
     if words_alone:
         return by_words_alone(covered)
-    about = 1.0 - (1.0 - np.minimum(np.maximum(scored.meaning, 0.0), 1.0)) * (1.0 - _COVERED * covered**2)
+    about = _about(_within(scored.meaning), covered)
     evidence = scored.shares["words"] + scored.shares["meaning"]
     for name in _LENT:
         if name in scored.shares:
             evidence = evidence + 0.5 * scored.shares[name]
     return _standing(float(about.max()), evidence)
+
+
+def at_most(evidence: Evidence, cosines: NDArray[np.float64], *, words_alone: bool = False) -> float:
+    """What no candidate's relevance is beyond: as if the nearest of them had all the words that any of them has.
+
+    Often that is too little, and then nothing needs to be put together for anybody.
+    """
+    mass, has = float(evidence.weights.sum()), (evidence.parts > 0.0).any(axis=1)
+    covered = float(evidence.weights @ has) / mass if mass > 0.0 else 0.0
+    if words_alone:
+        return float((covered**2) ** _SHAPE) + _ROUNDED
+    nearest = float(np.fmax.reduce(cosines, initial=_UNRELATED))
+    meaning = min((nearest - _UNRELATED) / (1.0 - _UNRELATED), 1.0)
+    return float(_about(meaning, covered) ** _SHAPE) + _ROUNDED
 
 
 def by_meaning_alone(meaning: NDArray[np.float64], evidence: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -108,8 +129,15 @@ def _standing(best: float, evidence: NDArray[np.float64]) -> NDArray[np.float64]
 
 def by_itself(meaning: NDArray[np.float64], covered: NDArray[np.float64]) -> NDArray[np.float64]:
     """How far each text, looked at alone, is about a question: as `relevance` judges the best candidate."""
-    about = 1.0 - (1.0 - np.minimum(np.maximum(meaning, 0.0), 1.0)) * (1.0 - _COVERED * covered**2)
-    return np.asarray(about**_SHAPE)
+    return np.asarray(_about(_within(meaning), covered) ** _SHAPE)
+
+
+def _about(meaning: Number, covered: Number) -> Number:
+    return 1.0 - (1.0 - meaning) * (1.0 - _COVERED * covered**2)
+
+
+def _within(meaning: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.minimum(np.maximum(meaning, 0.0), 1.0)
 
 
 def by_words_alone(covered: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -188,31 +188,28 @@ class _Neighbours:
         self._outside = sessions.count(None)
         self._session = np.repeat(np.arange(len(begins)), self._lengths)
         self._position = np.array([brief.position or 0.0 for brief in evidence.briefs], np.float64)
-        self._adjacent: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
+        self._gaps: list[NDArray[np.float64]] = []
 
     def best(self, rows: NDArray[np.float64], distance: int) -> NDArray[np.float64]:
         """For each candidate the best value among those exactly so many turns before or after it."""
         best = np.zeros_like(rows)
         if not self.spoken:
             return best
-        for step, adjacent in self._at(distance):
-            best[:, step:] = np.maximum(best[:, step:], np.where(adjacent, rows[:, :-step], 0.0))
-            best[:, :-step] = np.maximum(best[:, :-step], np.where(adjacent, rows[:, step:], 0.0))
+        # Two turns may share a position, so look a little further along the sorted columns than the distance.
+        for step in range(1, min(distance + 2, len(self._session))):
+            adjacent = self._gap(step) == distance
+            if adjacent.any():
+                np.maximum(best[:, step:], rows[:, :-step], out=best[:, step:], where=adjacent)
+                np.maximum(best[:, :-step], rows[:, step:], out=best[:, :-step], where=adjacent)
         return best
 
-    def _at(self, distance: int) -> list[tuple[int, NDArray[np.bool_]]]:
-        """How far along the columns there are such pairs, and which of the columns have one there."""
-        known = self._adjacent.get(distance)
-        if known is None:
-            # Two turns may share a position, so look a little further along the sorted columns than the distance.
-            steps = range(1, min(distance + 2, len(self._session)))
-            pairs = [(step, self._pairs(step, distance)) for step in steps]
-            known = self._adjacent[distance] = [(step, adjacent) for step, adjacent in pairs if adjacent.any()]
-        return known
-
-    def _pairs(self, step: int, distance: int) -> NDArray[np.bool_]:
-        together = self._session[step:] == self._session[:-step]
-        return np.asarray(together & (np.ceil(self._position[step:] - self._position[:-step]) == distance))
+    def _gap(self, step: int) -> NDArray[np.float64]:
+        """How many turns lie between two who stand so far apart along the columns; 0 across sessions."""
+        while len(self._gaps) < step:
+            further = len(self._gaps) + 1
+            together = self._session[further:] == self._session[:-further]
+            self._gaps.append(np.ceil(self._position[further:] - self._position[:-further]) * together)
+        return self._gaps[step - 1]
 
     def in_session(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """For each candidate the best value in its session; nothing for items outside any."""

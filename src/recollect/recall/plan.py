@@ -68,13 +68,21 @@ def plan(query: str, speakers: Iterable[str], now: datetime, owner: str = "") ->
     the user, so that name is not embedded either; but it stays among the words, since facts may have it.
     """
     # A time that is named counts from a day, so a question is planned once a day for all tiers that it is put to.
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    return _planned(query, frozenset(speakers), today, owner)
+    today, known = now.replace(hour=0, minute=0, second=0, microsecond=0), frozenset(speakers)
+    # Where nobody speaks, the owner's name is a word like any other, and all such tiers are asked the same.
+    return _planned(query, known, today, owner if known else "")
 
 
 def forget() -> None:
     """Drop the questions that are known."""
     _planned.cache_clear()
+    _read.cache_clear()
+
+
+@lru_cache(maxsize=256)
+def _read(query: str, today: datetime) -> tuple[list[str], tuple[Span, ...]]:
+    """The terms of a question in their order and the times it names, whoever it is put to."""
+    return analyse(query)[:_MOST_TERMS], times_named(query, today)
 
 
 @lru_cache(maxsize=256)
@@ -91,14 +99,16 @@ def _planned(query: str, speakers: frozenset[str], today: datetime, owner: str) 
     owned = [name for name in _callings(owner[:1].upper() + owner[1:]) if _is_said(name, said)]
     of_owner = bool(owned) and "user" in roles and owner.lower() not in {"default", *ROLES}
     embedded = _without(without_speakers, owned) if of_owner else without_speakers
-    ordered = analyse(without_speakers)[:_MOST_TERMS]
+    ordered, times = _read(query, today)
+    if without_speakers != query:
+        ordered = analyse(without_speakers)[:_MOST_TERMS]
     return Plan(
         embedded=embedded,
         terms=tuple(dict.fromkeys(ordered)),
         named=frozenset(called),
         role=_role(query, roles) or ("user" if of_owner else None),
         of_owner=of_owner,
-        times=times_named(query, today),
+        times=times,
         pairs=frozenset(pairwise(ordered)),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import to_micros
-from recollect.stores.evidence import Evidence
+from recollect.stores.evidence import Brief
 
 _DAY = 86_400 * 1_000_000
 
@@ -24,9 +25,8 @@ class Nudges:
     half_life_days: float = 30.0
 
 
-def nudge(evidence: Evidence, now: datetime, nudges: Nudges = Nudges()) -> NDArray[np.float64]:
+def nudge(briefs: Sequence[Brief], now: datetime, nudges: Nudges = Nudges()) -> NDArray[np.float64]:
     """What to add to each score: bounded, so that nothing buries a clear hit."""
-    briefs = evidence.briefs
     importance = np.array([brief.importance for brief in briefs])
     trust = np.array([brief.trust for brief in briefs])
     age = np.maximum(to_micros(now) - np.array([brief.created_at for brief in briefs], np.float64), 0.0) / _DAY
@@ -40,11 +40,9 @@ def nudge(evidence: Evidence, now: datetime, nudges: Nudges = Nudges()) -> NDArr
 class Order:
     """Best first; equal scores by newest, then by id, so that the answer is the same every time."""
 
-    def __init__(self, evidence: Evidence) -> None:
-        ids = [brief.id for brief in evidence.briefs]
-        by_id = sorted(range(len(ids)), key=ids.__getitem__)
-        created = np.array([evidence.briefs[at].created_at for at in by_id], np.int64)
-        self._ties = np.array(by_id, np.intp)[np.argsort(-created, kind="stable")]
+    def __init__(self, briefs: Sequence[Brief]) -> None:
+        self._ties = [(-brief.created_at, brief.id) for brief in briefs]
 
-    def of(self, scores: NDArray[np.float64]) -> NDArray[np.intp]:
-        return self._ties[np.argsort(-np.round(scores[self._ties], 9), kind="stable")]
+    def of(self, scores: NDArray[np.float64]) -> list[int]:
+        keys = list(zip((-scores.round(9)).tolist(), self._ties, strict=True))
+        return sorted(range(len(keys)), key=keys.__getitem__)

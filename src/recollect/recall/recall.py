@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recollect.clock import from_micros
 from recollect.inference.base import Embedding
 from recollect.recall.by_meaning import ByMeaning
-from recollect.recall.calibrate import DEFAULT, Calibration, calibrated, relevance
+from recollect.recall.calibrate import DEFAULT, Calibration, at_most, calibrated, relevance
 from recollect.recall.fuse import Phrasing, Scored, add_phrases, fuse
 from recollect.recall.plan import Plan, plan
 from recollect.recall.rank import Order, nudge
@@ -150,47 +150,40 @@ class Judge:
             return evidence.speakers
         if not len(evidence):
             return []
-        scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
+        again = self._asked_again(evidence, lookup)
+        cosines, words_alone = self.calibration.on_our_scale(evidence.cosines), self.question.mode == "text"
+        if at_most(evidence, cosines, words_alone=words_alone) < self.question.min_relevance:
+            return []
+        scored = fuse(evidence, self.asked, cosines)
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
-        worth = np.round(self._relevance(scored, evidence, lookup), 4)
+        worth = _relevance(scored, evidence, again, words_alone=words_alone).round(4)
+        # Whoever is not relevant enough need not be ranked, and often that is everybody.
+        good = np.flatnonzero(worth >= self.question.min_relevance)
+        if not len(good):
+            return []
+        briefs = [evidence.briefs[at] for at in good.tolist()]
         # Asked by meaning alone, or by words alone, importance and age have no say in the order.
-        nudges = nudge(evidence, self.question.now) if self.question.mode == "hybrid" else 0.0
-        order = Order(evidence)
-        scores = scored.total + nudges
+        nudges = nudge(briefs, self.question.now) if self.question.mode == "hybrid" else 0.0
+        order = Order(briefs)
+        scores = scored.total[good] + nudges
         ranked = order.of(scores)
-        phrases = self._phrases(evidence, ranked, worth, lookup) if self.asked.pairs else None
-        if phrases is not None and phrases.any():
+        phrases = self._phrases(evidence, good[ranked[:_LOOKED_AT]], lookup) if self.asked.pairs else None
+        if phrases is not None:
             scored = add_phrases(scored, evidence, phrases)
-            scores = scored.total + nudges
+            scores = scored.total[good] + nudges
             ranked = order.of(scores)
-        good = ranked[worth[ranked] >= self.question.min_relevance].tolist()
-        best = bounded(good, evidence.briefs, self.question.n)
-        items = lookup.items([evidence.briefs[at].id for at in best])
+        best = bounded(ranked, briefs, self.question.n)
+        items = lookup.items([briefs[at].id for at in best])
+        tier, places = self.question.where.space.tier, good[best]
+        judged = zip(best, worth[places].tolist(), scores[best].tolist(), strict=True)
+        reasons = self._reasons(places, evidence, scored)
         return [
-            Hit(
-                item=items[evidence.briefs[at].id],
-                tier=self.question.where.space.tier,
-                relevance=float(worth[at]),
-                score=round(float(scores[at]), 6),
-                why=why,
-            )
-            for at, why in zip(best, self._reasons(best, evidence, scored), strict=True)
+            Hit(items[briefs[at].id], tier, relevance, round(score, 6), why)
+            for (at, relevance, score), why in zip(judged, reasons, strict=True)
         ]
 
-    def _relevance(self, scored: Scored, evidence: Evidence, lookup: Lookup) -> NDArray[np.float64]:
-        """How far each is about the question. The question itself, asked before, is not, and hides nothing that is.
-
-        It still speaks for the turns beside it: the next one may be the answer.
-        """
-        words_alone, again = self.question.mode == "text", self._asked_again(evidence, lookup)
-        if not again:
-            return relevance(scored, evidence.weights, words_alone=words_alone)
-        others = np.setdiff1d(np.arange(len(evidence)), np.array(again))
-        worth = np.full(len(evidence), -1.0)
-        worth[others] = relevance(scored.at(others), evidence.weights, words_alone=words_alone)
-        return worth
-
     def _asked_again(self, evidence: Evidence, lookup: Lookup) -> list[int]:
+        """The candidates that are the question itself, asked before."""
         asks_again = self.question.asks_again
         if asks_again is None or not len(evidence):
             return []
@@ -201,24 +194,23 @@ class Judge:
         items = lookup.items([evidence.briefs[at].id for at in likely]) if likely else {}
         return [at for at in likely if asks_again(items[evidence.briefs[at].id].content)]
 
-    def _phrases(
-        self, evidence: Evidence, ranked: NDArray[np.intp], worth: NDArray[np.float64], lookup: Lookup
-    ) -> NDArray[np.float64]:
-        """How much of the question's phrasing the best candidates have; the others are not looked at."""
-        phrases = np.zeros(len(evidence))
-        best = ranked[worth[ranked] >= self.question.min_relevance][:_LOOKED_AT]
+    def _phrases(self, evidence: Evidence, best: NDArray[np.intp], lookup: Lookup) -> NDArray[np.float64] | None:
+        """How much of the question's phrasing the best candidates have, where one has any; others are not looked at."""
         phrasing = Phrasing(self.asked, evidence.weights)
         likely = best[phrasing.possible(evidence.parts[:, best] > 0.0)].tolist()
-        terms = lookup.terms([evidence.briefs[at].id for at in likely]) if likely else {}
+        if not likely:
+            return None
+        phrases = np.zeros(len(evidence))
+        terms = lookup.terms([evidence.briefs[at].id for at in likely])
         for at in likely:
             brief = evidence.briefs[at]
             phrases[at] = phrasing.share(terms[brief.id] if brief.session is None else _said(terms[brief.id], brief))
-        return phrases
+        return phrases if phrases.any() else None
 
-    def _reasons(self, best: list[int], evidence: Evidence, scored: Scored) -> Iterator[Why]:
+    def _reasons(self, best: NDArray[np.intp], evidence: Evidence, scored: Scored) -> Iterator[Why]:
         cosines, own = evidence.cosines[best].tolist(), scored.own[best].tolist()
         matched = (evidence.parts[:, best] > 0.0).T.tolist()
-        shares = np.round(np.array([share[best] for share in scored.shares.values()]), 4).T.tolist()
+        shares = np.array([share[best] for share in scored.shares.values()]).round(4).T.tolist()
         for cosine, words, has, parts in zip(cosines, own, matched, shares, strict=True):
             yield Why(
                 cosine=None if cosine != cosine else round(cosine, 4),
@@ -226,6 +218,19 @@ class Judge:
                 matched=tuple(compress(self.asked.terms, has)),
                 parts={name: part for name, part in zip(scored.shares, parts, strict=True) if part},
             )
+
+
+def _relevance(scored: Scored, evidence: Evidence, again: list[int], *, words_alone: bool) -> NDArray[np.float64]:
+    """How far each is about the question. The question itself, asked before, is not, and hides nothing that is.
+
+    It still speaks for the turns beside it: the next one may be the answer.
+    """
+    if not again:
+        return relevance(scored, evidence.weights, words_alone=words_alone)
+    others = np.setdiff1d(np.arange(len(evidence)), np.array(again))
+    worth = np.full(len(evidence), -1.0)
+    worth[others] = relevance(scored.at(others), evidence.weights, words_alone=words_alone)
+    return worth
 
 
 def _twice(question: Question) -> int:

@@ -52,8 +52,10 @@ def bounded(ranked: Sequence[int], briefs: Sequence[Brief], n: int) -> list[int]
 def crowding(hits: Sequence[Hit], n: int) -> frozenset[str]:
     """The sources that may have kept others out of sight: doubtful, and with their share of the answer or more."""
     doubtful = [hit.item.source for hit in hits if hit.item.trust < VOUCHED]
+    if not doubtful:
+        return frozenset()
     taken = Counter(map(site, doubtful))
-    if n < 2 or (len(hits) == n and max(taken.values(), default=0) <= share_of(n)):
+    if n < 2 or (len(hits) == n and max(taken.values()) <= share_of(n)):
         return frozenset()
     return frozenset(source for source in doubtful if taken[site(source)] >= share_of(n))
 

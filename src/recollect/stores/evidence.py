@@ -62,7 +62,15 @@ SCORE_STEPS = 1e6
 
 def in_order(found: Sequence[Found], limit: int) -> list[Found]:
     """The order that every store answers in: best first, and by id where scores are equal."""
-    return sorted(found, key=lambda one: (-round(one.score * SCORE_STEPS), one.brief.id))[:limit]
+    return [found[at] for at in best([one.brief.id for one in found], [one.score for one in found], limit)]
+
+
+def best(ids: Sequence[str], scores: Sequence[float], limit: int) -> list[int]:
+    """The same for who have no more than an id and a score yet: the places of the best."""
+    ranked = sorted(
+        (-round(score * SCORE_STEPS), id, at) for at, (id, score) in enumerate(zip(ids, scores, strict=True))
+    )
+    return [at for _, _, at in ranked[:limit]]
 
 
 @dataclass(frozen=True, slots=True)

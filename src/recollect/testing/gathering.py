@@ -11,6 +11,7 @@ import pytest
 from recollect.errors import EmbeddingModelMismatch
 from recollect.stores.base import Records
 from recollect.stores.evidence import Ask, Evidence
+from recollect.stores.ops import Delete
 from recollect.testing.samples import ADA_ELSEWHERE, EVERYTHING, MODEL, OTHER_MODEL, SPACE, put, turn, vector
 
 EAST = vector(1, 0, 0, 0)
@@ -45,6 +46,14 @@ class GatheringContract:
         parts = {one.brief.id: one.parts for one in matches.found}
         assert found.parts.T.tolist() == [pytest.approx(parts.get(name, (0.0, 0.0))) for name in names(found)]
         assert found.weights.tolist() == pytest.approx(list(matches.weights))
+
+    async def test_what_is_written_is_found_where_nothing_was_before(self, store: Records) -> None:
+        for _ in range(2):
+            assert names(await evidence(store, terms=("apple",))) == []
+            assert names(await evidence(store, terms=("apple",))) == []
+            await store.write(put("new", [1, 0, 0, 0], terms="apple"))
+            assert names(await evidence(store, terms=("apple",))) == ["new"]
+            await store.write(Delete(SPACE, "new"))
 
     async def test_an_item_is_as_near_as_its_best_passage(self, store: Records) -> None:
         await store.write(put("long", [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0]]), put("short", [0.6, 0.8, 0, 0]))

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from recollect import AgentMemory
 from recollect.inference.base import Embedding
-from recollect.recall.calibrate import calibrated
+from recollect.recall.calibrate import at_most, calibrated, relevance
 from tests.embedders import HashEmbedder, hashed
-from tests.unit.recall.scene import Candidate, relevances
+from tests.unit.recall.scene import Candidate, relevances, scored
 
 share = st.floats(0.0, 1.0)
 
@@ -54,6 +54,28 @@ def test_it_rises_with_the_words(cosine: float, words: tuple[tuple[float, float]
 @given(st.lists(st.builds(Candidate, st.uuids().map(str), share, st.tuples(share, share)), min_size=1, max_size=8))
 def test_it_goes_from_nothing_to_one(candidates: list[Candidate]):
     assert all(0.0 <= worth <= 1.0 for worth in relevances(candidates).values())
+
+
+@given(
+    st.lists(
+        st.builds(
+            Candidate,
+            st.uuids().map(str),
+            st.floats(-1.0, 1.0) | st.just(float("nan")),
+            st.tuples(share, share),
+            session=st.sampled_from(["morning", "evening"]),
+            position=st.integers(0, 4).map(float),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_nobody_is_more_relevant_than_anybody_could_be(candidates: list[Candidate], words_alone: bool):
+    """Whatever the turns beside it lend to each: what is passed over unseen would not have been shown."""
+    evidence, result = scored(candidates)
+    worth = relevance(result, evidence.weights, words_alone=words_alone).round(4)
+    assert worth.max() < at_most(evidence, evidence.cosines, words_alone=words_alone)
 
 
 def test_no_evidence_is_irrelevant_and_all_of_it_is_relevant():

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.recall.plan import plan
+from recollect.recall import plan as planning
+from recollect.recall.plan import forget, plan
 from recollect.words import analyse
 from tests.unit.recall.scene import NOW
 
@@ -132,3 +133,12 @@ def test_the_owner_of_a_chat_is_its_user():
     assert plan("Who is Nora?", ["user", "assistant"], NOW, "nora").embedded == "Who is Nora?"
     assert plan("What must Nora not take?", [], NOW, "nora").embedded == "What must Nora not take?"
     assert plan("What is the default port?", ["user", "assistant"], NOW, "default").role is None
+
+
+def test_a_question_is_known_until_it_is_forgotten():
+    asked = plan("Where does Nora live?", ["Nora"], NOW)
+    assert plan("Where does Nora live?", ["Nora"], NOW) is asked
+    # All tiers in which nobody speaks are asked the same, whoever owns them.
+    assert plan("Where is the attic?", [], NOW, "nora") is plan("Where is the attic?", [], NOW)
+    forget()
+    assert planning._planned.cache_info().currsize == planning._read.cache_info().currsize == 0

@@ -17,7 +17,7 @@ share = st.floats(0.0, 1.0)
 def ranked(candidates: list[Candidate]) -> list[str]:
     evidence = evidence_of(candidates)
     totals = fuse(evidence, question(), evidence.cosines).total
-    return [evidence.briefs[at].id for at in Order(evidence).of(totals + nudge(evidence, NOW))]
+    return [evidence.briefs[at].id for at in Order(evidence.briefs).of(totals + nudge(evidence.briefs, NOW))]
 
 
 @given(importance=share, trust=share, age=st.floats(0, 10_000), other_age=st.floats(0, 10_000))
@@ -43,13 +43,13 @@ def test_nudges_are_small_beside_finding_every_word():
     evidence = evidence_of(
         [Candidate("low", importance=0.0, trust=0.0, days_old=9999), Candidate("high", importance=1.0)]
     )
-    low, high = sorted(nudge(evidence, NOW))
+    low, high = sorted(nudge(evidence.briefs, NOW))
     assert high - low < 0.35
 
 
 def test_the_future_is_as_new_as_now():
     evidence = evidence_of([Candidate("now"), Candidate("tomorrow", days_old=-1)])
-    now, tomorrow = nudge(evidence, NOW)
+    now, tomorrow = nudge(evidence.briefs, NOW)
     assert now == tomorrow
 
 

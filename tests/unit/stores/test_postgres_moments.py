@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from recollect.clock import system_clock
-from recollect.errors import LeaseHeld
+from recollect.errors import EmbeddingModelMismatch, LeaseHeld
 from recollect.stores.evidence import Ask, Evidence, Lookup
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.ops import Delete, Put, Touch
@@ -19,7 +20,21 @@ from recollect.stores.postgres import PostgresStore
 from recollect.stores.postgres.locks import task_lock
 from recollect.stores.where import Where
 from recollect.testing import ManualClock
-from recollect.testing.samples import EVERYTHING, MINUTE, MODEL, SECOND, SPACE, START, TASKS, ids, item, put
+from recollect.testing.samples import (
+    ADA_ELSEWHERE,
+    EVERYTHING,
+    MINUTE,
+    MODEL,
+    OTHER_MODEL,
+    SECOND,
+    SPACE,
+    START,
+    TASKS,
+    ids,
+    item,
+    put,
+    vector,
+)
 from recollect.values import Scope
 from tests.servers.postgres import Server
 
@@ -72,6 +87,17 @@ async def test_a_judge_reads_the_moment_of_its_evidence(store: PostgresStore):
     ask = Ask(EVERYTHING, None, ("apple",), 10, 0)
     assert await store.gather(ask, judge) == (["a"], ["a"])
     assert await store.get(SPACE, "a") == []
+
+
+async def test_a_question_of_another_model_is_refused_also_where_nothing_is(store: PostgresStore):
+    await store.write(put("elsewhere", [1, 0, 0, 0]))
+    ask = Ask(Where(ADA_ELSEWHERE.space("semantic")), vector(1, 0, 0, 0), (), 10, 0, OTHER_MODEL)
+    for _ in range(2):  # the second time it is known that nothing was there
+        with pytest.raises(EmbeddingModelMismatch):
+            await store.gather(ask, lambda found, lookup: found)
+    assert len(await store.gather(replace(ask, model=MODEL), lambda found, lookup: found)) == 0
+    with pytest.raises(EmbeddingModelMismatch):
+        await store.gather(ask, lambda found, lookup: found)
 
 
 async def test_a_judge_sees_accesses_that_are_not_written_yet(store: PostgresStore):

@@ -127,10 +127,11 @@ class Connections:
     async def give_back(self, connection: AsyncConnection[Any]) -> None:
         """Keep a connection for the next one, unless something is left on it or it is broken."""
         self._hours.pop(connection, None)
-        if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
-            await connection.close()
-        else:
+        # Asked of the line itself: one that is closed or broken is not idle either.
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             self._idle.append(connection)
+        else:
+            await connection.close()
         self._free.release()
 
     async def forget(self) -> None:

@@ -6,14 +6,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recollect.clock import aware
 from recollect.errors import StoreClosed
 from recollect.stores.admission import mismatch
-from recollect.stores.evidence import Ask, Brief, Column, Evidence, Found, Lookup, in_order
+from recollect.stores.evidence import Ask, Brief, Column, Evidence, Lookup, best, nothing
 from recollect.stores.ops import Touch
 from recollect.stores.postgres import items, search
 from recollect.stores.postgres.rows import WIDTH, item_of
@@ -34,7 +36,12 @@ class Read:
     def __init__(self, space: Space, found: Candidates, touched: Sequence[Touch]) -> None:
         self._space = space
         self._touched = [touch for touch in touched if touch.space == space]
-        self._rows = {brief.id: row for brief, row in zip(found.briefs, found.rows, strict=True)}
+        self._found = found
+
+    @cached_property
+    def _rows(self) -> dict[str, tuple[Any, ...]]:
+        """By the ids of items. Most judges find that nothing is worth a look."""
+        return {brief.id: row for brief, row in zip(self._found.briefs, self._found.rows, strict=True)}
 
     def items(self, ids: Sequence[str]) -> dict[str, MemoryItem]:
         found = {id: item_of(self._space, self._rows[id]) for id in ids if id in self._rows}
@@ -73,17 +80,29 @@ class Gathering:
     def __init__(self, server: Server, stood: Callable[[Space, Standing], None]) -> None:
         self._server = server
         self._stood = stood
-        # Spaces where a candidate was too long to be read with the others.
+        # Spaces where a candidate was too long to be read with the others, and those in which there was nothing.
         self._long: OrderedDict[Space, None] = OrderedDict()
+        self._empty: OrderedDict[Space, None] = OrderedDict()
 
     async def __call__(self, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]) -> T:
-        """In two journeys to the server where that is enough: the second ends the transaction."""
+        """In two journeys to the server where that is enough: the second ends the transaction.
+
+        In one, where there was nothing last time, and still is: many have no procedures, and are asked for them always.
+        """
         space = ask.where.space
+        if space in self._empty:
+            at = search.standing(await self._server.read(space.tenant, *search.first_of(space)))
+            if not at.corpus.items:
+                _check_model(at, ask)
+                return judge(nothing(ask, at.speakers), Read(space, search.NOBODY, touched))
+            self._empty.pop(space, None)
         if space not in self._long:
             async with self._server.reading(space.tenant, search.first_of(space)) as work:
-                at = search.standing(work)
+                at = search.standing(work.first)
                 self._stood(space, at)
                 found = await _found(work, at, ask, once=True)
+            if not at.corpus.items:
+                _note(self._empty, space)
             if found is not None and all(row[2] is not None for row in found.rows):
                 evidence, read = _evidence(at, ask, found), Read(space, found, touched)
                 # To hand a few over to a thread takes longer than to judge them.
@@ -91,13 +110,13 @@ class Gathering:
                     return judge(evidence, read)
                 return await asyncio.to_thread(judge, evidence, read)
             if found is not None:
-                self._noted(space)
+                _note(self._long, space)
         return await self._at_length(ask, judge, touched)
 
     async def _at_length(self, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]) -> T:
         space = ask.where.space
         async with self._server.reading(space.tenant, search.first_of(space)) as work:
-            at = search.standing(work)
+            at = search.standing(work.first)
             self._stood(space, at)
             found = await _found(work, at, ask, once=False)
             assert found is not None
@@ -107,36 +126,43 @@ class Gathering:
             finally:
                 reading.over = True
 
-    def _noted(self, space: Space) -> None:
-        self._long[space] = None
-        if len(self._long) > _SPACES_KNOWN:
-            self._long.popitem(last=False)
+
+def _note(spaces: OrderedDict[Space, None], space: Space) -> None:
+    spaces[space] = None
+    if len(spaces) > _SPACES_KNOWN:
+        spaces.popitem(last=False)
 
 
 async def _found(work: Work, at: Standing, ask: Ask, *, once: bool) -> Candidates | None:
+    _check_model(at, ask)
+    return await search.look(work, at, ask, once=once)
+
+
+def _check_model(at: Standing, ask: Ask) -> None:
     active = at.models.active
     if ask.vector is not None and ask.model is not None and active not in (None, ask.model):
         raise mismatch(active, ask.model)
-    return await search.look(work, at, ask, once=once)
 
 
 def _evidence(at: Standing, ask: Ask, found: Candidates) -> Evidence:
     briefs, cosines, parts = found.briefs, found.cosines, found.parts
     if found.crowded:
         words = parts.sum(axis=0)
-        lists = [cosines, np.where(words > 0.0, words, np.nan)]
-        led = {at for scores in lists for at in _leading(briefs, scores, ask.limit)}
+        by_meaning, by_words = np.flatnonzero(cosines == cosines), np.flatnonzero(words > 0.0)
+        led = {*_leading(briefs, by_meaning, cosines, ask.limit), *_leading(briefs, by_words, words, ask.limit)}
         beside = _Beside([briefs[at] for at in led], ask.reach)
         kept = [at for at, brief in enumerate(briefs) if at in led or beside(brief)]
-        briefs, cosines, parts = [briefs[at] for at in kept], cosines[kept], parts[:, kept]
+        if len(kept) < len(briefs):
+            briefs, cosines, parts = [briefs[at] for at in kept], cosines[kept], parts[:, kept]
     return Evidence(tuple(briefs), cosines, parts, found.weights, at.speakers)
 
 
-def _leading(briefs: Sequence[Brief], scores: Column, limit: int) -> list[int]:
-    """The best in the order that every store answers in."""
-    places = {brief.id: at for at, brief in enumerate(briefs)}
-    scored = [Found(briefs[at], score) for at, score in enumerate(scores.tolist()) if score == score]
-    return [places[found.brief.id] for found in in_order(scored, limit)]
+def _leading(briefs: Sequence[Brief], known: NDArray[np.intp], scores: Column, limit: int) -> list[int]:
+    """Of the places that have a score, those that lead in every store."""
+    places: list[int] = known.tolist()
+    if len(places) <= limit:
+        return places
+    return [places[at] for at in best([briefs[place].id for place in places], scores[known].tolist(), limit)]
 
 
 class _Beside:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 from recollect.errors import Conflict
 from recollect.stores.admission import mismatch
@@ -73,12 +74,13 @@ async def read(work: Work) -> Models:
 def known(found: dict[str, str] | None) -> Models:
     """What the store knows of models, as it keeps it."""
     found = found or {}
-    model, preparing = found.get("model"), found.get("preparing")
-    return Models(
-        Model.as_read(**json.loads(model)) if model else None,
-        found.get("generation", "a"),
-        Model.as_read(**json.loads(preparing)) if preparing else None,
-    )
+    return Models(_model(found.get("model")), found.get("generation", "a"), _model(found.get("preparing")))
+
+
+@lru_cache(maxsize=16)
+def _model(text: str | None) -> Model | None:
+    """Every search reads it, and it is hardly ever another."""
+    return Model.as_read(**json.loads(text)) if text else None
 
 
 async def adopted(work: Work, model: Model) -> Models:

@@ -7,7 +7,7 @@ it is asked for everybody who might be among the best, and the order is made fro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from recollect.stores.bm25 import K1, B, Corpus, contribution, rarity
 from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Found, Matches, in_order, place_key
 from recollect.stores.postgres import index, models
 from recollect.stores.postgres.filters import Filter, Parts
-from recollect.stores.postgres.journey import Statement, Values
+from recollect.stores.postgres.journey import Rows, Statement, Values
 from recollect.stores.postgres.models import Models
 from recollect.stores.postgres.rows import CANDIDATE, WIDTH, candidate_of, named
 from recollect.stores.postgres.server import Server, Work
@@ -209,13 +209,16 @@ class Candidates:
     """Whether some are here who may turn out not to be among the first, or who stand around those."""
 
 
+NOBODY = Candidates([], np.empty(0), np.empty((0, 0)), np.empty(0), [])
+
+
 def first_of(space: Space) -> Statement:
     """What a transaction in which a space is searched begins with; `standing` reads the answer."""
     return Statement(_STANDING, {**named(space), "large": index.LARGE})
 
 
-def standing(work: Work) -> Standing:
-    [(known, number, items, words, whole, speakers)] = work.first
+def standing(first: Rows) -> Standing:
+    [(known, number, items, words, whole, speakers)] = first
     corpus = Corpus(items, words / items) if items else Corpus(0, 0.0)
     indexed = bool(whole) if items and items >= index.LARGE else None
     return Standing(models.known(known), number, corpus, frozenset(map(given, speakers)), indexed)
@@ -235,12 +238,12 @@ async def look(work: Work, at: Standing, ask: Ask, *, once: bool = False) -> Can
     by_meaning = ask.vector is not None and await _can_be_near(work, at, ask.vector)
     by_index = by_meaning and at.indexed is True and filter.is_wide
     sql = _statement(filter, by_meaning=by_meaning, dim=at.models.dim if by_index else None)
-    values = filter.values | _values(at, ask, by_meaning=by_meaning) | {"terms": handles, "limit": limit}
+    values = {**filter.values, **_values(at, ask, by_meaning=by_meaning), "terms": handles, "limit": limit}
     most = 2 * limit + _SPARE
     if by_index:
         await work.by_index(2 * most)
     while True:
-        *rows, last = await (work.last if once else work.rows)(sql, values | {"most": most})
+        *rows, last = await (work.last if once else work.rows)(sql, {**values, "most": most})
         near, matched, _, _, asked, holders, edge = last[WIDTH - 3 :]
         cosines = _cosines([row[WIDTH] for row in rows], ask.vector if by_meaning else None)
         if near >= limit if by_index else edge is None or _complete(cosines, limit, -edge, at.models.dim):
@@ -253,8 +256,7 @@ async def look(work: Work, at: Standing, ask: Ask, *, once: bool = False) -> Can
             most *= 4
     held = dict(zip(asked or (), holders or (), strict=True))
     weights = [rarity(at.corpus, held.get(number, 0)) for number in range(1, len(handles) + 1)]
-    found = _laid_out(rows, cosines, weights, at.corpus)
-    return replace(found, crowded=max(near, matched) > ask.limit)
+    return _laid_out(rows, cosines, weights, at.corpus, crowded=max(near, matched) > ask.limit)
 
 
 def _values(at: Standing, ask: Ask, *, by_meaning: bool) -> Values:
@@ -315,24 +317,27 @@ def _cosines(vectors: list[bytes | None], query: Vector | None) -> Column:
 
 def _complete(cosines: Column, limit: int, edge: float, dim: int) -> bool:
     """Whether nobody who was not looked at can be among the nearest."""
-    known = np.sort(cosines[~np.isnan(cosines)])[::-1]
     # What halving the question's precision, and summing in single precision, can move a cosine by.
     slack = 2.0**-11 + dim * 2.0**-24 + _NOISE
-    return len(known) >= limit and bool(known[limit - 1] > edge + slack)
+    return int(np.count_nonzero(cosines > edge + slack)) >= limit
 
 
-def _laid_out(rows: list[tuple[Any, ...]], cosines: Column, weights: Sequence[float], corpus: Corpus) -> Candidates:
+def _laid_out(
+    rows: list[tuple[Any, ...]], cosines: Column, weights: Sequence[float], corpus: Corpus, *, crowded: bool
+) -> Candidates:
     briefs = list(map(candidate_of, rows))
     order = sorted(range(len(rows)), key=list(map(place_key, briefs)).__getitem__)
-    counts = np.zeros((len(weights), len(rows)))
-    for column, at in enumerate(order):
-        for term, count in zip(rows[at][WIDTH + 1] or (), rows[at][WIDTH + 2] or (), strict=True):
-            counts[term - 1, column] = count
-    ordered = [briefs[at] for at in order]
+    ordered, laid = [briefs[at] for at in order], [rows[at] for at in order]
+    counts = [[0.0] * len(rows) for _ in weights]
+    for column, row in enumerate(laid):
+        if row[WIDTH + 1] is not None:
+            for term, count in zip(row[WIDTH + 1], row[WIDTH + 2], strict=True):
+                counts[term - 1][column] = count
+    table = np.array(counts, np.float64).reshape(len(weights), len(rows))
     lengths = np.array([brief.length for brief in ordered], np.float64)
     weighed = np.array(weights, np.float64)
-    parts = contribution(corpus, counts, lengths, weighed[:, np.newaxis])
-    return Candidates(ordered, cosines[order], parts, weighed, [rows[at] for at in order])
+    parts = contribution(corpus, table, lengths, weighed[:, np.newaxis])
+    return Candidates(ordered, cosines[order], parts, weighed, laid, crowded)
 
 
 async def nearest(server: Server, where: Where, query: Vector, limit: int) -> list[Found]:
@@ -351,7 +356,7 @@ async def matching(server: Server, where: Where, terms: Sequence[str], limit: in
 async def _searched(server: Server, ask: Ask) -> tuple[Standing, Candidates]:
     space = ask.where.space
     async with server.reading(space.tenant, first_of(space)) as work:
-        at = standing(work)
+        at = standing(work.first)
         found = await look(work, at, ask)
     assert found is not None
     return at, found

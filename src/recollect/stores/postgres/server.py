@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -147,12 +147,10 @@ class Server:
             async with await self.made() as connection:
                 return await act(connection)
 
-    @asynccontextmanager
-    async def reading(self, tenant: str | None, first: Statement | None = None) -> AsyncIterator[Work]:
+    def reading(self, tenant: str | None, first: Statement | None = None) -> AbstractAsyncContextManager[Work]:
         """One moment of the store, as one tenant or, with None, as all of them."""
         begin = (Statement(_BEGIN_READING, {}), Statement(_SEE, _seen_as(tenant)))
-        async with self._working(begin, tenant, first) as work:
-            yield work
+        return self._working(begin, tenant, first)
 
     @property
     def moment(self) -> int | None:

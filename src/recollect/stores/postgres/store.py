@@ -35,7 +35,7 @@ from recollect.stores.postgres.text import kept
 from recollect.stores.postgres.wiping import holdings, wipe
 from recollect.stores.receipts import ErasureReceipt, Scan
 from recollect.stores.tails import Reach, Tail
-from recollect.stores.vectors import normalised
+from recollect.stores.vectors import is_unit, normalised
 from recollect.stores.where import Where
 from recollect.values import MemoryItem, Space
 
@@ -223,7 +223,7 @@ class PostgresStore:
         return await search.matching(self._server, where, terms, count_of(limit))
 
     async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
-        checked = replace(ask, vector=None if ask.vector is None else normalised(ask.vector)[0])
+        checked = ask if ask.vector is None or is_unit(ask.vector) else replace(ask, vector=normalised(ask.vector)[0])
         return await self._gathering(checked, judge, self._touches)
 
     def _see_to_index(self, space: Space, at: search.Standing) -> None:
