@@ -48,7 +48,7 @@ from recollect.tiers.messages import (
 from recollect.tiers.rolled import SUMMARY, covers, entry_of, exported, imported, moment, summary_of
 from recollect.tiers.semantic import checked_count, checked_query
 from recollect.tiers.trust import IN_TOOLS, trust_of
-from recollect.tiers.window import Limits, Roll, Room, View, applied, instructions_of, next_roll, rendered
+from recollect.tiers.window import Limits, Roll, Room, Summary, View, applied, instructions_of, next_roll, rendered
 from recollect.values import Scope, Space
 from recollect.words.tokens import count_tokens
 
@@ -229,8 +229,10 @@ class ConversationMemory:
 
     async def summary(self) -> str | None:
         """What stands for the messages that are no longer shown; None while all of them are."""
-        view = await self._view()
-        return (view.summary.text or None) if view.summary is not None else None
+        for summary in await self._summaries():
+            if summary.covers == 0 or await self._has(summary.covers):
+                return summary.text or None
+        return None
 
     async def trust(self) -> float:
         """How far what a model is shown is trusted: as far as the least of it, word for word or summed up."""
@@ -308,17 +310,27 @@ class ConversationMemory:
         head = [message_of(entry) for entry in await self._store.read(self.space, limit=_HEAD) if entry.kind in ROLES]
         instructions = instructions_of(head, self._limits, self._count)
         pinned = {message.seq for message in instructions}
-        newest = await self._store.recent(self.space, limit=_SUMMARIES_IN_DOUBT, kinds=(SUMMARY,))
-        # Two who rolled at once both covered all before them: the one that reaches further counts.
-        for entry in sorted(newest, key=lambda one: (covers(one), one.seq), reverse=True):
-            summary = summary_of(entry, self._limits.most)
+        for summary in await self._summaries():
             entries = await entire(self._store, self.space, after=max(0, summary.covers - 1))
-            # One that was made while the conversation was cleared speaks of what is no longer there.
             if summary.covers == 0 or (entries and entries[0].seq == summary.covers):
                 live = [message_of(one) for one in entries if one.kind in ROLES and one.seq > summary.covers]
                 return View(instructions, summary, [one for one in live if one.seq not in pinned])
         said = [message_of(entry) for entry in await entire(self._store, self.space) if entry.kind in ROLES]
         return View(instructions, None, [one for one in said if one.seq not in pinned])
+
+    async def _summaries(self) -> list[Summary]:
+        """The newest summaries, in the order in which they count: one that speaks of what is no longer there does not.
+
+        Such a one was made while the conversation was cleared. Two who rolled at once both covered all before them:
+        the one that reaches further comes first.
+        """
+        newest = await self._store.recent(self.space, limit=_SUMMARIES_IN_DOUBT, kinds=(SUMMARY,))
+        in_turn = sorted(newest, key=lambda one: (covers(one), one.seq), reverse=True)
+        return [summary_of(entry, self._limits.most) for entry in in_turn]
+
+    async def _has(self, seq: int) -> bool:
+        """Whether there is an entry at a place."""
+        return [entry.seq for entry in await self._store.read(self.space, after=seq - 1, limit=1)] == [seq]
 
     async def _roll(self, view: View, roll: Roll) -> None:
         before = view.summary.text if view.summary is not None else ""
