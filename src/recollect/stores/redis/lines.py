@@ -39,7 +39,9 @@ class Lines:
 
     async def _asked(self, line: Any, request: bytes) -> Any:
         try:
-            await self._pool.ensure_connection(line)
+            # One that is open and has nothing to say needs no looking after.
+            if not line.is_connected or await line.can_read():
+                await self._pool.ensure_connection(line)
             await line.send_packed_command(request)
             return await line.read_response(disable_decoding=True, disconnect_on_error=False)
         except exceptions.ResponseError:

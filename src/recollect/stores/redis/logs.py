@@ -51,7 +51,9 @@ class Logs:
         told = await self._listed(
             space, now, keys.within(space), *(b"%d" % most for most in (reach.own, reach.others, reach.of_each))
         )
-        return [_tail(_named(space, name), rows) for name, rows in zip(told[::2], told[1::2], strict=True)]
+        # The log itself comes first.
+        spaces = [space, *(_named(space, name) for name in told[2::2])]
+        return [_tail(one, rows) for one, rows in zip(spaces, told[1::2], strict=True)]
 
     async def listed(self, owner: Space, now: datetime | None) -> list[Space]:
         times: dict[bytes, bytes] = {}
