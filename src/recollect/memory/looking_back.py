@@ -197,11 +197,17 @@ class Lately:
 
     def _aged(self, tail: Tail, lean: int = NEWEST, *, elsewhere: bool = False) -> Session:
         """A session with the ages of its entries; what says nothing by itself has none, and is not counted."""
-        places = [at for at, text in enumerate(tail.texts) if not self._repeats(text)]
-        bare = _BARE.of(tail.texts)
+        places, bare = self._new_in(tail), _BARE.of(tail.texts)
         aged = [at for at in places if at not in bare or tail.kinds[at] not in _SPOKEN]
         ages = {at: age for age, at in enumerate(reversed(aged))}
         return Session(tail, places, ages, lean, elsewhere)
+
+    def _new_in(self, tail: Tail) -> list[int]:
+        """The places of what does not only ask again; few texts are as long as the question."""
+        shortest, longest = len(self._asked.query) - _SIGNS, len(self._asked.query) + _SIGNS
+        return [
+            at for at, text in enumerate(tail.texts) if not shortest <= len(text) <= longest or not self._repeats(text)
+        ]
 
     def _repeats(self, text: str) -> bool:
         """Whether a text is the question itself: that it was asked before answers nothing."""
@@ -211,9 +217,7 @@ class Lately:
         """The other sessions. In a session that has only begun, "last time" was in the newest of them."""
         newest = None if own.ages or not others else max(others, key=lambda tail: tail[-1].at)
         return [
-            self._aged(tail, elsewhere=True)
-            if tail is newest
-            else Session(tail, [at for at, text in enumerate(tail.texts) if not self._repeats(text)], elsewhere=True)
+            self._aged(tail, elsewhere=True) if tail is newest else Session(tail, self._new_in(tail), elsewhere=True)
             for tail in others
         ]
 
@@ -268,6 +272,8 @@ class Lately:
         found = judged(seen, calibration, self._leaning)
         worth = list(found.relevance)
         good = [at for at in places if worth[at] >= asked.min_relevance and not meant[at].quarantined]
+        if not good:
+            return []
         good = _without_confided(good, meant)
         good = _without_echoes(good, worth, [key(meant[at].content) for at in good])
         good = sorted(good, key=lambda at: (worth[at], meant[at].entry.at, at), reverse=True)[: asked.n]
