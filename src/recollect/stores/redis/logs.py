@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from recollect.stores.ops import Entry
 from recollect.stores.redis import keys
@@ -69,9 +70,9 @@ class Logs:
     async def _read(self, space: Space, now: bytes, after: bytes, limit: int, kinds: Sequence[str]) -> list[Entry]:
         args = (now, after, b"%d" % limit, *map(keys.raw, kinds))
         found = await self._server.script("read", (keys.order(space), keys.data(space)), args)
-        return entries_of(found)
+        return [entry_from(place, parts) for place, parts in rows_of(found)]
 
-    async def _listed(self, space: Space, now: datetime | None, *rest: bytes) -> list:  # type: ignore[type-arg]
+    async def _listed(self, space: Space, now: datetime | None, *rest: bytes) -> Any:
         prefix = keys.prefix_of(space)
         seen_at = b"" if now is None else moment(now)
         return await self._server.script("logs", (keys.logs(space), keys.newest(space)), (prefix, seen_at, *rest))

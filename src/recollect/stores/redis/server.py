@@ -99,7 +99,7 @@ class Server:
         fsync = None if config is None else config.get("appendfsync")
         return Node(info, fsync, int(seconds) * 1_000_000 + int(micros))
 
-    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> list[Any]:
+    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         """Run a script; the server keeps its text, and is told it when it does not."""
         source, sha = _script(name)
         ask = self._client.execute_command if self.is_cluster else self._lines.ask
@@ -111,7 +111,7 @@ class Server:
             except exceptions.NoScriptError:
                 return await ask("EVAL", source, *told)
 
-        return cast("list[Any]", await self._tried(run))
+        return await self._tried(run)
 
     async def command(self, *parts: bytes | int | str) -> Any:
         return await self._tried(lambda: self._client.execute_command(*parts))
