@@ -85,12 +85,14 @@ def shared_with(query: str, groups: Sequence[tuple[str, ...]]) -> list[dict[int,
     wanted = frozenset(marks)
     # Most texts have none of the words, and those that do share the same few.
     known = [_WORDS.of(texts).common(wanted) for texts in groups]
-    counts = Counter(chain.from_iterable(common for group in known for common in group.values()))
+    several = Counter(chain.from_iterable(group.values() for group in known))
+    if not several:
+        return [{} for _ in groups]
     corpus = Corpus(max(sum(map(len, groups)), 1), 1.0)
-    weights = [rarity(corpus, counts[mark]) for mark in marks]
+    weights = [rarity(corpus, sum(n for common, n in several.items() if mark in common)) for mark in marks]
     asked = sum(weights)
     shared: dict[frozenset[int], Shared] = {}
-    for common in {common for group in known for common in group.values()}:
+    for common in several:
         has = [mark in common for mark in marks]
         shared[common] = Shared(sum(compress(weights, has)) / asked, tuple(compress(terms, has)))
     return [{at: shared[common] for at, common in group.items()} for group in known]

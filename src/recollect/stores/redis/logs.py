@@ -30,7 +30,7 @@ class Logs:
         wanted = [keys.raw(id) for id in dict.fromkeys(ids)]
         if not wanted:
             return []
-        held = await self._server.command("HMGET", keys.data(space), *wanted)
+        held = await self._server.plain("HMGET", keys.data(space), *wanted)
         found = entries_of([value for value in held if value is not None])
         return [entry for entry in found if _lives(entry, now)]
 

@@ -39,6 +39,9 @@ _DIGITS = 20
 NEVER = b"9" * _DIGITS
 """Later than any moment that can be written."""
 
+# Made once: `json.dumps` makes one for every value that is written otherwise than it thinks.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 
 def moment(at: datetime | None) -> bytes:
     """As digits that sort by time."""
@@ -252,7 +255,7 @@ def step_of(key: bytes, value: bytes) -> Step:
 
 
 def _dumped(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _frozen(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
