@@ -57,8 +57,6 @@ def standing(newest: Sequence[Entry], most: int, *, whole: bool) -> Standing | N
         reach = covers(entry)
         if reach in places or (whole and reach == 0):
             return summary_of(entry, most), [one for one in newest if one.seq > reach]
-        if not whole and reach < newest[0].seq:
-            return None
     return (None, newest) if whole else None
 
 
