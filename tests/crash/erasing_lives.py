@@ -68,7 +68,7 @@ def _when_redis_has_deleted() -> None:
     """And nobody has noted it yet."""
     script = Server.script
 
-    async def last(self: Server, name: str, *given: Any) -> list[Any]:
+    async def last(self: Server, name: str, *given: Any) -> Any:
         answer = await script(self, name, *given)
         if name == "wipe":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from recollect import AgentMemory
+from recollect.stores.ops import Drop
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import indexed
 from tests.flows.saying import REMARK, found, rows, small_talk
@@ -46,3 +47,18 @@ async def test_on_postgres(postgres: Server):
 
 async def test_with_the_conversation_on_redis(postgres: Server, redis_server: RedisServer):
     await talk_and_clear({"default": postgres.create("said_apart"), "conversation": redis_server.url})
+
+
+async def test_what_the_index_alone_still_has_was_never_found(tmp_path: Path, redis_server: RedisServer):
+    """Two stores cannot be changed at one moment, and the log is the one that counts."""
+    # Mutant: what the index has is told without a look into the log.
+    places = {"default": str(tmp_path / "beside.db"), "conversation": redis_server.url}
+    async with AgentMemory.open(places, user="ada", session="home", embedder=HashEmbedder()) as memory:
+        await memory.record_turn(REMARK, "Poor you.")
+        await small_talk(memory)
+        await indexed(memory)
+        assert await found(memory) == [REMARK]
+        log, space = memory._parts.stores.log("conversation"), memory.conversation.space
+        seqs = tuple(entry.seq for entry in await log.read(space) if entry.content == REMARK)
+        await log.write(Drop(space, seqs))
+        assert await found(memory) == []

@@ -169,12 +169,13 @@ def _checked(embedder: Embedder, answer: Any, count: int) -> Matrix:
         raise BadVector(
             f"the embedder {name!r} answered with shape {rows.shape} for {count} texts; ({count}, {dim}) was expected"
         )
-    if not np.isfinite(rows).all():
-        raise BadVector(f"the embedder {name!r} answered with NaN or infinity; nothing was stored")
     largest = np.abs(rows).max(axis=1, keepdims=True)
+    if not np.isfinite(largest).all():  # the largest is NaN where any is
+        raise BadVector(f"the embedder {name!r} answered with NaN or infinity; nothing was stored")
     scaled = rows / np.where(largest == 0.0, 1.0, largest)
-    length = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return np.asarray(scaled / np.where(length == 0.0, 1.0, length), np.float32)
+    # At least 1 now, except for a row of zeros.
+    length = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
+    return np.asarray(scaled / np.maximum(length, 1.0), np.float32)
 
 
 class FunctionEmbedder:

@@ -64,6 +64,9 @@ _WORD = re.compile(r"\w+")
 
 _SUMMARY = "earlier in this session"
 
+Summary = Callable[[], Awaitable[str | None]]
+"""Asks a conversation for what stands for its older messages."""
+
 
 class Meanings:
     """The vectors of one question and of the texts it is held against."""
@@ -142,15 +145,14 @@ class Lately:
         told = sorted(await self._told([own, *self._of_others(own, others)]), key=lambda one: one.entry.at)
         return Found([one.line(RECENT, _kind_of(one)) for one in told])
 
-    async def said(self, log: Log, summary: Callable[[], Awaitable[str | None]], index: Said) -> Found:
+    async def said(self, log: Log, summary: Summary, index: Said) -> Found:
         """The summary of this session and the messages that the question is about, of any session, newest last."""
         if not self._asked.n:
             return Found()
         here = self._scope.space("conversation")
-        (mine, *others), heard = await self._read_and_heard(log, here, index)
+        ((mine, *others), summed_up), heard = await self._read_and_heard(log, here, summary, index)
         # Instructions are no news to anybody, and a message may be nothing but calls of tools.
         own = self._aged(_saying(mine, _SPEAKERS), _NEWEST_MESSAGES)
-        summed_up = await self._summed_up(mine, summary)
         before = [] if summed_up is None else [Session(Tail.of(here, [summed_up]), [0], {0: 0})]
         told = await self._told([*self._of_others(own, others), *before, own])
         told = _each_once(told, open_to_all(heard.told, here, others), here, self._asked.n)
@@ -167,19 +169,27 @@ class Lately:
             warnings=heard.warnings,
         )
 
-    async def _read_and_heard(self, log: Log, here: Space, index: Said) -> tuple[list[Tail], Heard]:
+    async def _read_and_heard(
+        self, log: Log, here: Space, summary: Summary, index: Said
+    ) -> tuple[tuple[list[Tail], Entry | None], Heard]:
         """The ends of the logs and what the index has, at once; again, when the ends were not indexed yet."""
-        reading = self._read(log, here, _MESSAGES, _SAID_ELSEWHERE)
+        reading = self._read_and_summed_up(log, here, summary)
         if index.anything:
-            tails, heard = await together(reading, self._heard(index))
+            read, heard = await together(reading, self._heard(index))
         else:
-            tails, heard = await reading, None
+            read, heard = await reading, None
+        tails = read[0]
         if not any(tails):
-            return tails, heard or Heard()
+            return read, heard or Heard()
         await self._meanings.of_the_question_if_it_can_be()
         if await index.caught_up(tails, model_is_up=not self._meanings.failed) or heard is None:
             heard = await self._heard(index)
-        return tails, heard
+        return read, heard
+
+    async def _read_and_summed_up(self, log: Log, here: Space, summary: Summary) -> tuple[list[Tail], Entry | None]:
+        """The ends of the logs, and what stands for the older messages of this session."""
+        tails = await self._read(log, here, _MESSAGES, _SAID_ELSEWHERE)
+        return tails, await self._summed_up(tails[0], summary)
 
     async def _heard(self, index: Said) -> Heard:
         await self._meanings.of_the_question_if_it_can_be()
@@ -187,11 +197,17 @@ class Lately:
 
     def _aged(self, tail: Tail, lean: int = NEWEST, *, elsewhere: bool = False) -> Session:
         """A session with the ages of its entries; what says nothing by itself has none, and is not counted."""
-        places = [at for at, text in enumerate(tail.texts) if not self._repeats(text)]
-        bare = _BARE.of(tail.texts)
+        places, bare = self._new_in(tail), _BARE.of(tail.texts)
         aged = [at for at in places if at not in bare or tail.kinds[at] not in _SPOKEN]
         ages = {at: age for age, at in enumerate(reversed(aged))}
         return Session(tail, places, ages, lean, elsewhere)
+
+    def _new_in(self, tail: Tail) -> list[int]:
+        """The places of what does not only ask again; few texts are as long as the question."""
+        shortest, longest = len(self._asked.query) - _SIGNS, len(self._asked.query) + _SIGNS
+        return [
+            at for at, text in enumerate(tail.texts) if not shortest <= len(text) <= longest or not self._repeats(text)
+        ]
 
     def _repeats(self, text: str) -> bool:
         """Whether a text is the question itself: that it was asked before answers nothing."""
@@ -201,9 +217,7 @@ class Lately:
         """The other sessions. In a session that has only begun, "last time" was in the newest of them."""
         newest = None if own.ages or not others else max(others, key=lambda tail: tail[-1].at)
         return [
-            self._aged(tail, elsewhere=True)
-            if tail is newest
-            else Session(tail, [at for at, text in enumerate(tail.texts) if not self._repeats(text)], elsewhere=True)
+            self._aged(tail, elsewhere=True) if tail is newest else Session(tail, self._new_in(tail), elsewhere=True)
             for tail in others
         ]
 
@@ -213,13 +227,15 @@ class Lately:
         part = excerpt(item.content, self._asked.query, _OF_A_SUMMARY)
         return replace(line, hit=replace(summary.hit, item=replace(item, content=part)))
 
-    async def _summed_up(self, entries: Tail, summary: Callable[[], Awaitable[str | None]]) -> Entry | None:
+    async def _summed_up(self, entries: Tail, summary: Summary) -> Entry | None:
         """What stands for the older messages, as an entry."""
         summaries = [entries[at] for at, kind in enumerate(entries.kinds) if kind not in ROLES]
         if not summaries:
             return None
         newest = max(summaries, key=_reach)
-        if self._asked.as_of is not None or any(one.seq <= _reach(newest) for one in entries if one is not newest):
+        # Where the first of the others is not among what it covers, none is.
+        first = next((one for one in entries if one is not newest), newest)
+        if self._asked.as_of is not None or (first is not newest and first.seq <= _reach(newest)):
             return newest if newest.content.strip() else None
         # What it covers is not among the newest; it may have been cleared, which the conversation knows.
         text = await summary()
@@ -256,6 +272,8 @@ class Lately:
         found = judged(seen, calibration, self._leaning)
         worth = list(found.relevance)
         good = [at for at in places if worth[at] >= asked.min_relevance and not meant[at].quarantined]
+        if not good:
+            return []
         good = _without_confided(good, meant)
         good = _without_echoes(good, worth, [key(meant[at].content) for at in good])
         good = sorted(good, key=lambda at: (worth[at], meant[at].entry.at, at), reverse=True)[: asked.n]

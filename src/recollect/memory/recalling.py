@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -67,25 +67,23 @@ class Recalling:
 
     def sources(self) -> list[Source]:
         """The tiers that were asked for, in the order in which they are read."""
-        stores, slow = self._parts.stores, _PATIENCE + self._parts.settings.embed_timeout
+        stores, patience = self._parts.stores, _PATIENCE + self._parts.settings.embed_timeout
         scope, theirs = self._tiers.scope, self._in_their_words
         lately = Lately(theirs, scope, self._meanings_of_theirs)
         said = Said(self._parts.said, self._parts.facts, self._parts.embedding, scope, theirs)
-        log, summary = stores.log("conversation"), self._tiers.conversation.summary
-        every: dict[Tier, Source] = {
-            "working": Source(name="working", ask=self._working, patience=_PATIENCE, stored=False),
-            "conversation": Source(
-                name="conversation",
-                ask=lambda: self._as_it_is(lately.said(log, summary, said)),
-                patience=slow,
-            ),
-            "episodic": Source(
-                name="episodic", ask=lambda: self._as_it_is(lately.happened(stores.log("episodic"))), patience=slow
-            ),
-            "semantic": Source(name="semantic", ask=self._semantic, patience=slow, slow=True),
-            "procedural": Source(name="procedural", ask=self._procedural, patience=slow),
+        summary = self._tiers.conversation.summary
+        every: dict[Tier, Callable[[], Awaitable[Found]]] = {
+            "working": self._working,
+            "conversation": lambda: self._as_it_is(lately.said(stores.log("conversation"), summary, said)),
+            "episodic": lambda: self._as_it_is(lately.happened(stores.log("episodic"))),
+            "semantic": self._semantic,
+            "procedural": self._procedural,
         }
-        return [source for tier, source in every.items() if tier in self._asked.tiers]
+        return [
+            Source(name=tier, ask=ask, patience=patience, stored=tier != "working", slow=tier == "semantic")
+            for tier, ask in every.items()
+            if tier in self._asked.tiers
+        ]
 
     async def _working(self) -> Found:
         """The task at hand: always shown when there is one. It is of now, so a question about then leaves it out."""
@@ -136,6 +134,8 @@ class Recalling:
         Who asks for the last session itself, or how it was before, is told what was said, and that it is over.
         """
         found, asked = await telling, self._asked
+        if not found.lines:
+            return found
         moment = asked.now if asked.as_of is None else asked.as_of
         where = Where(self._tiers.semantic.space, live_at=moment, known_at=asked.as_of)
         records = self._parts.stores.records("semantic")

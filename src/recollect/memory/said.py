@@ -12,6 +12,7 @@ from recollect.memory.candidates import Told
 from recollect.memory.in_confidence import is_confided
 from recollect.memory.turn_index import TurnIndex
 from recollect.memory.turn_items import space_of, told_of
+from recollect.recall.across import together
 from recollect.recall.recall import Recall
 from recollect.stores.question import Mode, Question, Width
 from recollect.stores.tails import Tail
@@ -104,12 +105,13 @@ class Said:
 
     async def _still_there(self, told: Sequence[Told]) -> list[Told]:
         """Two stores cannot be changed at one moment: what the log no longer has was never found."""
+        if not told:
+            return []
         sessions: dict[Space, list[str]] = {}
         for one in told:
             sessions.setdefault(one.space, []).append(one.entry.id)
-        there = {
-            (space, entry.id) for space, ids in sessions.items() for entry in await self._index.log.entries(space, *ids)
-        }
+        held = await together(*(self._index.log.entries(space, *ids) for space, ids in sessions.items()))
+        there = {(space, entry.id) for space, entries in zip(sessions, held, strict=True) for entry in entries}
         return [one for one in told if (one.space, one.entry.id) in there]
 
 

@@ -102,9 +102,10 @@ def leans(query: str) -> Leaning | None:
     text = text.replace("\u2019", "'").strip()
     if _OF_THE_SESSION.search(text) or _GOES_ON.match(text):
         return ON_THE_SESSION
-    if _BY_ITSELF.search(text) and not _content(_BY_ITSELF.sub(" ", text)):
+    rest, phrases = _BY_ITSELF.subn(" ", text)
+    content = _content(rest)
+    if phrases and not content:
         return ON_THE_SESSION
-    content = _content(_BY_ITSELF.sub(" ", text))
     if not content:
         return A_LITTLE if _POINTS.search(text) or _OWNS.search(text) or _SPEAKS.search(text) else None
     if len(content) > 1 or content & _IMPERSONAL:

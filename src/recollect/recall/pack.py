@@ -24,6 +24,8 @@ def pack(
     count: Count = count_tokens,
 ) -> Context:
     """The most useful lines that fit, each in its section and in the order given; the others are in `left_out`."""
+    if not lines:
+        return Context(query, "", (), 0, tuple(left_out), tuple(warnings))
     chosen = _Chosen(lines, budget, count)
     text = chosen.text()
     # Our own counter makes as much of the whole as of its lines, which have been counted already.

@@ -85,12 +85,14 @@ def shared_with(query: str, groups: Sequence[tuple[str, ...]]) -> list[dict[int,
     wanted = frozenset(marks)
     # Most texts have none of the words, and those that do share the same few.
     known = [_WORDS.of(texts).common(wanted) for texts in groups]
-    counts = Counter(chain.from_iterable(common for group in known for common in group.values()))
+    several = Counter(chain.from_iterable(group.values() for group in known))
+    if not several:
+        return [{} for _ in groups]
     corpus = Corpus(max(sum(map(len, groups)), 1), 1.0)
-    weights = [rarity(corpus, counts[mark]) for mark in marks]
+    weights = [rarity(corpus, sum(n for common, n in several.items() if mark in common)) for mark in marks]
     asked = sum(weights)
     shared: dict[frozenset[int], Shared] = {}
-    for common in {common for group in known for common in group.values()}:
+    for common in several:
         has = [mark in common for mark in marks]
         shared[common] = Shared(sum(compress(weights, has)) / asked, tuple(compress(terms, has)))
     return [{at: shared[common] for at, common in group.items()} for group in known]
@@ -128,7 +130,7 @@ class _Words:
         """Which of the wanted words each text has, by its place, where it has any."""
         if wanted.isdisjoint(self.every):
             return {}
-        return {at: common for at, words in enumerate(self.each) if (common := wanted & words)}
+        return {at: wanted & words for at, words in enumerate(self.each) if not wanted.isdisjoint(words)}
 
 
 def _words_of(texts: tuple[str, ...]) -> _Words:
@@ -155,17 +157,18 @@ def _with_phrase(phrase: str, texts: Sequence[str]) -> dict[int, Shared]:
 def judged(seen: Seen, calibration: Calibration, leaning: Leaning | None) -> Judged:
     """Each text by itself: the better of what it says and of how new it is, where the question leans on that."""
     share = np.array([one.share for one in seen.shared], np.float64)
-    cosines = np.array([np.nan if cosine is None else cosine for cosine in seen.cosines], np.float64)
-    unknown = np.isnan(cosines)
-    several = np.array([len(one.matched) >= _WORDS_TO_TRUST for one in seen.shared]) & unknown
-    meaning = (np.where(unknown, 0.0, calibration.on_our_scale(cosines)) - _UNRELATED) / (1.0 - _UNRELATED)
-    said = np.maximum(by_itself(meaning, share), np.where(several, by_words_alone(share), 0.0))
-    recency = np.zeros(len(said))
-    if leaning is not None:
-        ages = np.array([NEWEST if age is None else age for age in seen.ages], np.float64)
-        recency = np.where(ages < NEWEST, leaning.newest - leaning.step * ages, 0.0)
-    relevance = np.round(np.maximum(said, recency), 4)
-    return Judged(relevance.tolist(), seen, (recency > said).tolist())
+    # What is not known to be near is as far as can be.
+    cosines = np.array([-np.inf if cosine is None else cosine for cosine in seen.cosines], np.float64)
+    said = by_itself((calibration.on_our_scale(cosines) - _UNRELATED) / (1.0 - _UNRELATED), share)
+    unknown = zip(seen.cosines, seen.shared, strict=True)
+    several = [at for at, (cosine, one) in enumerate(unknown) if cosine is None and len(one.matched) >= _WORDS_TO_TRUST]
+    if several:
+        said[several] = np.maximum(said[several], by_words_alone(share[several]))
+    if leaning is None:
+        return Judged(said.round(4).tolist(), seen, [False] * len(said))
+    ages = np.array([NEWEST if age is None else age for age in seen.ages], np.float64)
+    recency = np.where(ages < NEWEST, leaning.newest - leaning.step * ages, 0.0)
+    return Judged(np.maximum(said, recency).round(4).tolist(), seen, (recency > said).tolist())
 
 
 def _place(age: int | None) -> str:

@@ -120,6 +120,14 @@ class EntriesContract:
         assert seen == [f"e{n}" for n in range(7)]
         assert await store.read(LOG, after=10**12) == []
 
+    async def test_what_has_expired_takes_no_place_of_what_is_asked_for(self, store: Log, clock: ManualClock) -> None:
+        brief = clock.now + SECOND
+        await store.write(*(append(f"e{n}", expires_at=brief if n % 3 else None) for n in range(9)))
+        clock.forward(SECOND)
+        assert ids(await store.recent(LOG, limit=2)) == ["e3", "e6"]
+        assert ids(await store.read(LOG, limit=2)) == ["e0", "e3"]
+        assert ids(await store.read(LOG, after=4, limit=2)) == ["e6"]
+
     async def test_entries_are_had_by_their_ids(self, store: Log, clock: ManualClock) -> None:
         elsewhere = replace(ADA, session="s").space("conversation")
         await store.write(*(append(f"e{n}") for n in range(4)), append("brief", expires_at=clock.now + SECOND))

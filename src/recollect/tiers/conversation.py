@@ -45,7 +45,19 @@ from recollect.tiers.messages import (
     passage_of,
     shown,
 )
-from recollect.tiers.rolled import SUMMARY, covers, entry_of, exported, imported, moment, summary_of
+from recollect.tiers.rolled import (
+    IN_DOUBT,
+    SUMMARY,
+    Standing,
+    covers,
+    entry_of,
+    exported,
+    imported,
+    in_turn,
+    moment,
+    standing,
+    summary_of,
+)
 from recollect.tiers.semantic import checked_count, checked_query
 from recollect.tiers.trust import IN_TOOLS, trust_of
 from recollect.tiers.window import Limits, Roll, Room, View, applied, instructions_of, next_roll, rendered
@@ -56,8 +68,6 @@ Summarise = Callable[[list[Message], str | None], Awaitable[str] | str]
 
 FORMAT = 1
 
-# Of the newest summaries one reaches furthest; more than a few are never in doubt.
-_SUMMARIES_IN_DOUBT = 8
 _HEAD = 8
 _TRIES = 8
 
@@ -229,8 +239,10 @@ class ConversationMemory:
 
     async def summary(self) -> str | None:
         """What stands for the messages that are no longer shown; None while all of them are."""
-        view = await self._view()
-        return (view.summary.text or None) if view.summary is not None else None
+        for entry in await self._summaries():
+            if covers(entry) == 0 or await self._has(covers(entry)):
+                return entry.content or None
+        return None
 
     async def trust(self) -> float:
         """How far what a model is shown is trusted: as far as the least of it, word for word or summed up."""
@@ -305,20 +317,32 @@ class ConversationMemory:
         )
 
     async def _view(self) -> View:
-        head = [message_of(entry) for entry in await self._store.read(self.space, limit=_HEAD) if entry.kind in ROLES]
-        instructions = instructions_of(head, self._limits, self._count)
+        """The conversation as it is now. What its end tells, and of a short one that is all, is read at once."""
+        newest = await self._store.recent(self.space, limit=self._limits.newest)
+        whole = len(newest) < self._limits.newest
+        head = newest[:_HEAD] if whole else await self._store.read(self.space, limit=_HEAD)
+        told = [message_of(entry) for entry in head if entry.kind in ROLES]
+        instructions = instructions_of(told, self._limits, self._count)
         pinned = {message.seq for message in instructions}
-        newest = await self._store.recent(self.space, limit=_SUMMARIES_IN_DOUBT, kinds=(SUMMARY,))
-        # Two who rolled at once both covered all before them: the one that reaches further counts.
-        for entry in sorted(newest, key=lambda one: (covers(one), one.seq), reverse=True):
-            summary = summary_of(entry, self._limits.most)
-            entries = await entire(self._store, self.space, after=max(0, summary.covers - 1))
-            # One that was made while the conversation was cleared speaks of what is no longer there.
-            if summary.covers == 0 or (entries and entries[0].seq == summary.covers):
-                live = [message_of(one) for one in entries if one.kind in ROLES and one.seq > summary.covers]
-                return View(instructions, summary, [one for one in live if one.seq not in pinned])
-        said = [message_of(entry) for entry in await entire(self._store, self.space) if entry.kind in ROLES]
-        return View(instructions, None, [one for one in said if one.seq not in pinned])
+        summary, entries = standing(newest, self._limits.most, whole=whole) or await self._standing()
+        live = [message_of(one) for one in entries if one.kind in ROLES and one.seq not in pinned]
+        return View(instructions, summary, live)
+
+    async def _standing(self) -> Standing:
+        """What stands, by as much of the log as it takes to tell."""
+        for entry in await self._summaries():
+            reach = covers(entry)
+            entries = await entire(self._store, self.space, after=max(0, reach - 1))
+            if reach == 0 or (entries and entries[0].seq == reach):
+                return summary_of(entry, self._limits.most), [one for one in entries if one.seq > reach]
+        return None, await entire(self._store, self.space)
+
+    async def _summaries(self) -> list[Entry]:
+        return in_turn(await self._store.recent(self.space, limit=IN_DOUBT, kinds=(SUMMARY,)))
+
+    async def _has(self, seq: int) -> bool:
+        """Whether there is an entry at a place."""
+        return [entry.seq for entry in await self._store.read(self.space, after=seq - 1, limit=1)] == [seq]
 
     async def _roll(self, view: View, roll: Roll) -> None:
         before = view.summary.text if view.summary is not None else ""

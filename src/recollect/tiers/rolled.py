@@ -15,6 +15,12 @@ from recollect.tiers.window import Summary
 
 SUMMARY = "summary"
 
+# Of the newest summaries one reaches furthest; more than a few are never in doubt.
+IN_DOUBT = 8
+
+Standing = tuple[Summary | None, Sequence[Entry]]
+"""The summary that counts, if there is one, and the entries of its conversation that it does not cover."""
+
 
 def covers(entry: Entry) -> int:
     """How far a summary reaches: up to its own place, if it does not say."""
@@ -34,6 +40,24 @@ def summary_of(entry: Entry, most: int) -> Summary:
         at=entry.at,
         trust=UNKNOWN if trust is None else trust,
     )
+
+
+def in_turn(summaries: Sequence[Entry]) -> list[Entry]:
+    """In the order in which they count. Two who rolled at once both covered all before them: further comes first."""
+    return sorted(summaries, key=lambda one: (covers(one), one.seq), reverse=True)
+
+
+def standing(newest: Sequence[Entry], most: int, *, whole: bool) -> Standing | None:
+    """What stands, by the end of a log, or by the `whole` of it; None where that end does not tell.
+
+    A summary that was made while the conversation was cleared speaks of what is no longer there, and does not count.
+    """
+    places = {entry.seq for entry in newest}
+    for entry in in_turn([entry for entry in newest if entry.kind == SUMMARY][-IN_DOUBT:]):
+        reach = covers(entry)
+        if reach in places or (whole and reach == 0):
+            return summary_of(entry, most), [one for one in newest if one.seq > reach]
+    return (None, newest) if whole else None
 
 
 def entry_of(summary: Summary, at: datetime, fault: str | None) -> Entry:

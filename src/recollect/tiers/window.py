@@ -15,6 +15,9 @@ from recollect.tiers.trust import trust_of
 
 KEPT_WORD_FOR_WORD = 10
 
+# Besides what is shown: the summary, what it covers last, and the turn that is too much.
+_SPARE = 12
+
 _MOST_SUMMARY_TOKENS = 1000
 _SUMMARY = "[Context from earlier conversation]\n"
 _NOTED = "Understood. I will keep this in mind."
@@ -45,6 +48,11 @@ class Limits:
     def summary_tokens(self) -> int:
         """The most that a summary may have."""
         return min(_MOST_SUMMARY_TOKENS, self.max_tokens // 5)
+
+    @property
+    def newest(self) -> int:
+        """By so many of the newest entries it is known, as a rule, what is shown: more are summed up before."""
+        return max(KEPT_WORD_FOR_WORD, min(self.summarize_threshold, self.max_messages)) + _SPARE
 
     @property
     def most(self) -> int:

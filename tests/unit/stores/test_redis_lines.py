@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -49,5 +50,20 @@ async def test_a_line_whose_answer_was_not_waited_for_is_used_by_nobody(server: 
     assert await lines.ask("PING") == b"PONG"
     with pytest.raises(exceptions.ResponseError):  # which is an answer, and the line is as good as before
         await lines.ask("GET")
+    assert await lines.ask("PING") == b"PONG"
+    await lines.close()
+
+
+async def test_a_line_that_was_hung_up_while_nobody_used_it_is_made_anew(server: RedisServer):
+    # Mutant: it is used as it is, since it was open once.
+    pool = ConnectionPool.from_url(server.url, retry=Retry(NoBackoff(), 0), socket_timeout=None)
+    lines = Lines(pool, most=1, patience=5.0)
+    assert await lines.ask("PING") == b"PONG"
+    [line] = lines._idle
+    with server.client() as another:
+        another.client_kill_filter(_type="normal", skipme=True)
+    async with asyncio.timeout(10):
+        while not await line.can_read():  # noqa: ASYNC110 - the client tells of it in no other way
+            await asyncio.sleep(0)
     assert await lines.ask("PING") == b"PONG"
     await lines.close()

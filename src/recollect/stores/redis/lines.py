@@ -39,7 +39,11 @@ class Lines:
 
     async def _asked(self, line: Any, request: bytes) -> Any:
         try:
-            await self._pool.ensure_connection(line)
+            # One that has something to say before it is asked was hung up, or is not ours alone.
+            if line.is_connected and await line.can_read():
+                await line.disconnect(nowait=True)
+            if not line.is_connected:
+                await line.connect()
             await line.send_packed_command(request)
             return await line.read_response(disable_decoding=True, disconnect_on_error=False)
         except exceptions.ResponseError:

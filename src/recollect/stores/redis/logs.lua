@@ -13,9 +13,9 @@ end
 
 -- All of it as one text, a list in JSON of places and what is kept there: many small answers take a client longer.
 local function tail(space, limit)
-    local ids, from = {}, 0
+    local ids, from, page_size = {}, 0, math.min(limit, 100)
     while #ids < limit do
-        local page = redis.call('ZREVRANGE', prefix .. 'order:' .. space, from, from + 99)
+        local page = redis.call('ZREVRANGE', prefix .. 'order:' .. space, from, from + page_size - 1)
         if #page == 0 then
             break
         end
@@ -24,7 +24,7 @@ local function tail(space, limit)
                 table.insert(ids, string.sub(header, 51 + tonumber(string.sub(header, 41, 50))))
             end
         end
-        from = from + 100
+        from = from + page_size
     end
     local found = {}
     for n = #ids, 1, -1 do

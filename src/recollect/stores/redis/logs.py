@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from recollect.stores.ops import Entry
 from recollect.stores.redis import keys
@@ -29,7 +30,7 @@ class Logs:
         wanted = [keys.raw(id) for id in dict.fromkeys(ids)]
         if not wanted:
             return []
-        held = await self._server.command("HMGET", keys.data(space), *wanted)
+        held = await self._server.plain("HMGET", keys.data(space), *wanted)
         found = entries_of([value for value in held if value is not None])
         return [entry for entry in found if _lives(entry, now)]
 
@@ -51,7 +52,9 @@ class Logs:
         told = await self._listed(
             space, now, keys.within(space), *(b"%d" % most for most in (reach.own, reach.others, reach.of_each))
         )
-        return [_tail(_named(space, name), rows) for name, rows in zip(told[::2], told[1::2], strict=True)]
+        # The log itself comes first.
+        spaces = [space, *(_named(space, name) for name in told[2::2])]
+        return [_tail(one, rows) for one, rows in zip(spaces, told[1::2], strict=True)]
 
     async def listed(self, owner: Space, now: datetime | None) -> list[Space]:
         times: dict[bytes, bytes] = {}
@@ -67,9 +70,9 @@ class Logs:
     async def _read(self, space: Space, now: bytes, after: bytes, limit: int, kinds: Sequence[str]) -> list[Entry]:
         args = (now, after, b"%d" % limit, *map(keys.raw, kinds))
         found = await self._server.script("read", (keys.order(space), keys.data(space)), args)
-        return entries_of(found)
+        return [entry_from(place, parts) for place, parts in rows_of(found)]
 
-    async def _listed(self, space: Space, now: datetime | None, *rest: bytes) -> list:  # type: ignore[type-arg]
+    async def _listed(self, space: Space, now: datetime | None, *rest: bytes) -> Any:
         prefix = keys.prefix_of(space)
         seen_at = b"" if now is None else moment(now)
         return await self._server.script("logs", (keys.logs(space), keys.newest(space)), (prefix, seen_at, *rest))

@@ -1,4 +1,5 @@
--- Entries of a log that live, oldest first: those above a place, or the newest ones.
+-- Entries of a log that live, oldest first: those above a place, or the newest ones. All of it is one text, a list in
+-- JSON of places and what is kept there: many small answers take a client longer.
 --
 -- KEYS: the log's order and its data. ARGV: now ('' sees what is hidden too), the place ('' for the newest),
 -- how many, and the kinds that are wanted (none: all).
@@ -16,13 +17,14 @@ local function wanted(header)
     return #ARGV < 4 or kinds[string.sub(header, 51, 50 + tonumber(string.sub(header, 41, 50)))]
 end
 
-local ids, from = {}, 0
+-- Of those that are wanted for their kind more have to be looked at than are found.
+local ids, from, page_size = {}, 0, #ARGV < 4 and math.min(limit, 100) or 100
 while #ids < limit do
     local page
     if after == '' then
-        page = redis.call('ZREVRANGE', KEYS[1], from, from + 99)
+        page = redis.call('ZREVRANGE', KEYS[1], from, from + page_size - 1)
     else
-        page = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. after, '+inf', 'LIMIT', from, 100)
+        page = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. after, '+inf', 'LIMIT', from, page_size)
     end
     if #page == 0 then
         break
@@ -32,7 +34,7 @@ while #ids < limit do
             table.insert(ids, string.sub(header, 51 + tonumber(string.sub(header, 41, 50))))
         end
     end
-    from = from + 100
+    from = from + page_size
 end
 
 local found = {}
@@ -41,6 +43,8 @@ if after == '' then
     first, last, step = #ids, 1, -1
 end
 for n = first, last, step do
-    table.insert(found, redis.call('HGET', KEYS[2], ids[n]))
+    local kept = redis.call('HGET', KEYS[2], ids[n])
+    -- What stands in the order alone is damage, and told as such.
+    table.insert(found, kept and '["' .. string.sub(kept, 1, 20) .. '",' .. string.sub(kept, 21) .. ']' or 'null')
 end
-return found
+return '[' .. table.concat(found, ',') .. ']'

@@ -67,6 +67,7 @@ class Server:
             if self.is_cluster:
                 plain = f"{scheme.removesuffix(_CLUSTER)}://{rest}"
                 self._client: Any = RedisCluster.from_url(plain, retry=once, **waits)
+                self._ask: Callable[..., Awaitable[Any]] = self._client.execute_command
             else:
                 pool = BlockingConnectionPool.from_url(
                     url, max_connections=_MOST_LINES, timeout=patience.altogether, retry=once, **waits
@@ -77,6 +78,7 @@ class Server:
                 # Here the patience is of the lines: a timer around every reading and writing would be the client's.
                 made = ConnectionPool.from_url(url, retry=once, **waits | {"socket_timeout": None})
                 self._lines = Lines(made, _MOST_LINES, patience.answer)
+                self._ask = self._lines.ask
         except (ValueError, TypeError, exceptions.RedisError) as error:
             raise BadSettings(f"{shown(url)} is no URL of a Redis server ({error}); use redis://HOST:6379/0") from error
 
@@ -99,22 +101,25 @@ class Server:
         fsync = None if config is None else config.get("appendfsync")
         return Node(info, fsync, int(seconds) * 1_000_000 + int(micros))
 
-    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> list[Any]:
+    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         """Run a script; the server keeps its text, and is told it when it does not."""
         source, sha = _script(name)
-        ask = self._client.execute_command if self.is_cluster else self._lines.ask
         told = (b"%d" % len(keys), *keys, *args)
 
         async def run() -> Any:
             try:
-                return await ask("EVALSHA", sha, *told)
+                return await self._ask("EVALSHA", sha, *told)
             except exceptions.NoScriptError:
-                return await ask("EVAL", source, *told)
+                return await self._ask("EVAL", source, *told)
 
-        return cast("list[Any]", await self._tried(run))
+        return await self._tried(run)
 
     async def command(self, *parts: bytes | int | str) -> Any:
         return await self._tried(lambda: self._client.execute_command(*parts))
+
+    async def plain(self, command: str, *parts: bytes) -> Any:
+        """The same where the client need not make anything else of the answer than it is."""
+        return await self._tried(lambda: self._ask(command, *parts))
 
     def denied(self, command: str) -> RecollectError:
         """The error for a script that found out that it may not run a command."""
