@@ -24,7 +24,7 @@ test: setup strace pgbouncer  ## everything, with real files and real processes
 
 check: .venv/.installed  ## formatting, lint, types, imports, stale docs; under 15 seconds
 	@# The types take as long as all the rest, which is looked at meanwhile.
-	@$(BIN)/mypy --num-workers auto & types=$$!; \
+	@$(BIN)/mypy & types=$$!; \
 		$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . \
 		&& $(BIN)/lint-imports --no-logo --no-cache && $(BIN)/python scripts/map.py --check \
 		&& $(BIN)/python scripts/reference.py --check && $(BIN)/python scripts/tiers_picture.py --check; \
