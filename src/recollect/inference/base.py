@@ -21,6 +21,9 @@ Release = Callable[[], Awaitable[None]]
 
 _PROBE = "a memory of last summer"
 
+# Between these, a sum of squares has lost nothing to what a float can hold.
+_TINY, _HUGE = 1e-200, 1e200
+
 
 @runtime_checkable
 class Embedder(Protocol):
@@ -78,13 +81,14 @@ class Embedding:
         # Held on to: `become` may come between two batches, and one answer must not mix two models.
         embedder, cache = self._embedder, self._cache
         known = cache.get_all(texts)
-        if len(texts) == 1 and known:
-            return known[texts[0]][np.newaxis]
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         for start in range(0, len(missing), self._batch):
             some = missing[start : start + self._batch]
             known.update(zip(some, _checked(embedder, await self._ask(embedder, some), len(some)), strict=True))
-        cache.put_all({text: known[text] for text in missing})
+        if missing:
+            cache.put_all({text: known[text] for text in missing})
+        if len(texts) == 1:
+            return known[texts[0]][np.newaxis]
         if not texts:
             return np.empty((0, embedder.dim), np.float32)
         # As `np.stack` does it, in a third of the time: what was just said is compared with every question.
@@ -169,8 +173,12 @@ def _checked(embedder: Embedder, answer: Any, count: int) -> Matrix:
         raise BadVector(
             f"the embedder {name!r} answered with shape {rows.shape} for {count} texts; ({count}, {dim}) was expected"
         )
+    squares = np.einsum("ij,ij->i", rows, rows)
+    if all(_TINY < one < _HUGE for one in squares.tolist()):  # as nearly always: finite, and of some length
+        return np.asarray(rows / np.sqrt(squares)[:, np.newaxis], np.float32)
     if not np.isfinite(rows).all():
         raise BadVector(f"the embedder {name!r} answered with NaN or infinity; nothing was stored")
+    # Scaled first: the square of a large number overflows, of a small one vanishes.
     largest = np.abs(rows).max(axis=1, keepdims=True)
     scaled = rows / np.where(largest == 0.0, 1.0, largest)
     length = np.linalg.norm(scaled, axis=1, keepdims=True)
