@@ -65,7 +65,7 @@ _TRIES = 8
 class Index(Protocol):
     """What conversations are found by. It is made of them, behind their back, and never outlives them."""
 
-    def noted(self, space: Space) -> None:
+    async def noted(self, space: Space) -> None:
         """Something was said there; it is looked at soon, and nobody waits for it."""
 
     async def clear(self, space: Space, *instead: Append) -> None:
@@ -107,15 +107,12 @@ class ConversationMemory:
         self._ids = ids
         self._max_content = settings.max_content
         self._policy = Policy.of(settings)
+        self.space = scope.space("conversation")
         self._rolling = asyncio.Lock()
         self._room = Room()
         self._overlooked = False
         self.fault: str | None = None
         """Why the newest summary was made offline although there is a summariser; None when all is well."""
-
-    @property
-    def space(self) -> Space:
-        return self._scope.space("conversation")
 
     async def add_message(
         self, role: Role | Literal["developer"], content: Content | None, *, id: str | None = None, **metadata: Any
@@ -198,7 +195,7 @@ class ConversationMemory:
         Whoever names what was `said` since the last time spares a look at all that is shown, while there is room.
         """
         if self._index is not None:
-            self._index.noted(self.space)
+            await self._index.noted(self.space)
         if self._rolling.locked():
             self._overlooked = True
             return
