@@ -291,7 +291,8 @@ class TestTheIndexBehindATurn:
         await indexed(memory)
         begun = followed(memory)
         await memory.record_turn("And the paper?", "A4.")
-        assert memory._parts.said.busy and not begun
+        assert memory._parts.said.busy
+        assert not begun
         await indexed(memory)
         assert begun
 

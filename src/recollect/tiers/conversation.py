@@ -98,7 +98,6 @@ class ConversationMemory:
     ) -> None:
         self._store = store
         self._index = index
-        self._scope = scope
         self._clock = clock
         self._limits = Limits(max_messages, max_tokens, summarize_threshold)
         self._summarise = summarise
@@ -107,12 +106,16 @@ class ConversationMemory:
         self._ids = ids
         self._max_content = settings.max_content
         self._policy = Policy.of(settings)
-        self.space = scope.space("conversation")
+        self._space = scope.space("conversation")
         self._rolling = asyncio.Lock()
         self._room = Room()
         self._overlooked = False
         self.fault: str | None = None
         """Why the newest summary was made offline although there is a summariser; None when all is well."""
+
+    @property
+    def space(self) -> Space:
+        return self._space
 
     async def add_message(
         self, role: Role | Literal["developer"], content: Content | None, *, id: str | None = None, **metadata: Any

@@ -90,7 +90,11 @@ class Drafts:
         self._scope = scope
         self._settings = settings
         self._clock = clock
-        self.space = scope.space("semantic")
+        self._space = scope.space("semantic")
+
+    @property
+    def space(self) -> Space:
+        return self._space
 
     async def of(self, facts: list[Fact], *, many: bool = False) -> list[Draft]:
         """A draft of each fact, in their order; bad input is refused before anything is read or written."""

@@ -71,11 +71,14 @@ class SemanticMemory:
         self._store = store
         self._embedding = embedding
         self._search = search
-        self._scope = scope
         self._settings = settings
         self._clock = clock
         self._drafts = Drafts(store, scope=scope, settings=settings, clock=clock)
-        self.space = scope.space("semantic")
+        self._space = scope.space("semantic")
+
+    @property
+    def space(self) -> Space:
+        return self._space
 
     async def add(self, content: str, **options: Unpack[FactOptions]) -> MemoryItem:
         """Keep one fact or turn. The same content again is the same item.
