@@ -19,6 +19,8 @@ def system_clock() -> datetime:
 
 def aware(moment: datetime) -> datetime:
     """The same moment in UTC; a naive one is taken to be UTC already."""
+    if moment.tzinfo is UTC:  # as nearly all of them
+        return moment
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

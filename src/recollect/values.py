@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, get_args
 
 from recollect.errors import BadInput
@@ -23,6 +23,9 @@ Tier = Literal[TierName, "lifecycle", "quarantine"]
 TIER_NAMES: tuple[TierName, ...] = get_args(TierName)
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+# Kinds of values that JSON holds as they are, whatever they say.
+_AS_THEY_ARE = frozenset((str, bool, NoneType))
 
 # Long enough for any path or e-mail address, short enough that a pasted document is refused.
 _LONGEST_NAME = 256
@@ -228,6 +231,8 @@ def content_id(space: Space, content: str, *parts: str) -> str:
 
 def plain_json(value: Any, path: str = "metadata") -> Any:
     """The value as plain JSON data, or `BadInput` naming the path of what cannot be stored."""
+    if type(value) is dict and all(type(one) is str and type(value[one]) in _AS_THEY_ARE for one in value):
+        return dict(value)  # as most metadata: to write it down and read it again would give the same
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except RecursionError as error:

@@ -219,6 +219,7 @@ ELSEWHERE = {
     *("conversation.get_messages_for_llm", "conversation.settle", "conversation.summary", "conversation.clear"),
     "conversation.trust",
     *("conversation.export", "conversation.drafted", "episodic.sessions", "episodic.drafted", "episodic.matching"),
+    "episodic.retold",
     *("episodic.space", "procedural.all", "procedural.keys", "semantic.consolidate", "semantic.approved"),
     *("working.clear", "working.get_context_block", "working.get_context_string", "working.pop_subgoal"),
     *("working.get_result", "working.get_variable", "working.snapshot"),

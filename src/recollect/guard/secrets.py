@@ -123,6 +123,7 @@ _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,
 _LOCAL_PHONE = re.compile(r"\(?\d{3}\)?[ .-]{1,2}\d{3}[ .-]\d{4}|0\d{2,5}[ /-]\d[\d -]{4,10}+")
 # Every key of an issuer has a run of so many signs.
 _RUN = re.compile(r"[A-Za-z0-9_./+-]{19}")
+_MARKS = re.compile("|".join(re.escape(token.mark) for token in _TOKENS))
 
 PERSONAL = frozenset({"email", "phone", "iban"})
 """Kinds that are about a person. All others open something, or are worth money by themselves."""
@@ -145,7 +146,7 @@ def findings(text: str) -> list[Finding]:
 
 
 def _tokens(text: str) -> Iterator[Finding]:
-    if _RUN.search(text) is None:
+    if _RUN.search(text) is None or _MARKS.search(text) is None:
         return
     for token in _TOKENS:
         at = text.find(token.mark)
@@ -165,6 +166,8 @@ def _stands_alone(text: str, at: int, mark: str) -> bool:
 
 
 def _assigned(text: str) -> Iterator[Finding]:
+    if "=" not in text and ":" not in text:
+        return
     low = text.lower()
     for name in _NAMES:
         at = low.find(name)

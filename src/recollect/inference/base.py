@@ -21,6 +21,9 @@ Release = Callable[[], Awaitable[None]]
 
 _PROBE = "a memory of last summer"
 
+# Between these, a sum of squares has lost nothing to what a float can hold.
+_TINY, _HUGE = 1e-200, 1e200
+
 
 @runtime_checkable
 class Embedder(Protocol):
@@ -84,7 +87,10 @@ class Embedding:
         for start in range(0, len(missing), self._batch):
             some = missing[start : start + self._batch]
             known.update(zip(some, _checked(embedder, await self._ask(embedder, some), len(some)), strict=True))
-        cache.put_all({text: known[text] for text in missing})
+        if missing:
+            cache.put_all({text: known[text] for text in missing})
+        if len(texts) == 1:
+            return known[texts[0]][np.newaxis]
         if not texts:
             return np.empty((0, embedder.dim), np.float32)
         # As `np.stack` does it, in a third of the time: what was just said is compared with every question.
@@ -169,6 +175,10 @@ def _checked(embedder: Embedder, answer: Any, count: int) -> Matrix:
         raise BadVector(
             f"the embedder {name!r} answered with shape {rows.shape} for {count} texts; ({count}, {dim}) was expected"
         )
+    squares = np.einsum("ij,ij->i", rows, rows)
+    if all(_TINY < one < _HUGE for one in squares.tolist()):  # as nearly always: finite, and of some length
+        return np.asarray(rows / np.sqrt(squares)[:, np.newaxis], np.float32)
+    # Scaled first: the square of a large number overflows, of a small one vanishes.
     largest = np.abs(rows).max(axis=1, keepdims=True)
     if not np.isfinite(largest).all():  # the largest is NaN where any is
         raise BadVector(f"the embedder {name!r} answered with NaN or infinity; nothing was stored")

@@ -30,8 +30,11 @@ class _Cue:
     pattern: re.Pattern[str] | None = None
 
     def noticed(self, words: set[str], line: str) -> bool:
-        if not self.words.isdisjoint(words) or any(phrase in line for phrase in self.phrases):
+        if not self.words.isdisjoint(words):
             return True
+        for phrase in self.phrases:
+            if phrase in line:
+                return True
         return self.pattern is not None and not self.when.isdisjoint(words) and bool(self.pattern.search(line))
 
 
@@ -101,7 +104,7 @@ _NAME = 0.05
 
 _DIGIT = re.compile(r"\d")
 # A capital inside a sentence.
-_CAPITAL = re.compile(r"[\w,;:] [A-Z][a-z]")
+_CAPITAL = re.compile(r" (?<=[\w,;:] )[A-Z][a-z]")
 _ADDRESS = re.compile(r"\w@\w+\.\w")
 _IDENTIFIER = re.compile(r"\w[/_]\w")
 

@@ -15,7 +15,7 @@ from recollect.runtime.in_order import append_in_order, write_in_order
 from recollect.stores.base import Log
 from recollect.stores.ops import Append, Entry
 from recollect.tiers.conversation import ConversationMemory
-from recollect.tiers.entries import checked_id, checked_metadata, entire, fresh_id
+from recollect.tiers.entries import QUARANTINED, checked_id, checked_metadata, entire, fresh_id
 from recollect.tiers.episodic import Episode, EpisodicMemory, episode_of
 from recollect.tiers.messages import ROLES, Message, item_of, message_of
 from recollect.tiers.tool_pairs import ends_of
@@ -56,10 +56,8 @@ class Turn:
     @property
     def is_short(self) -> bool:
         """Whether to look through it holds nobody up."""
-        said = [one for one in (self.user, self.assistant) if one is not None]
         done = [text for call in self.calls for text in (call.arguments, call.result or "")]
-        # What is no text is refused, or takes its time: a turn is checked before anything else is known of it.
-        return all(isinstance(one, str) for one in said) and sum(map(len, (*said, *done))) <= LONG_TO_LOOK_THROUGH
+        return sum(map(len, (self.user or "", self.assistant or "", *done))) <= LONG_TO_LOOK_THROUGH
 
     @property
     def answered(self) -> Mapping[str, Any]:
@@ -92,6 +90,9 @@ def turn_of(
     calls = tool_calls_of(tool_calls, turn, longest)
     if user is None and assistant is None and not calls:
         raise BadInput("a turn needs something in it: give user, assistant or tool_calls")
+    for words in said:
+        if words is not None and not isinstance(words, str):
+            raise BadInput(f"content is a text, not {type(words).__name__}")
     return Turn(turn, user, assistant, tuple(calls), given, named is not None)
 
 
@@ -108,12 +109,10 @@ async def record(
         said = _messages(turn, conversation, longest)
     else:
         said = await asyncio.to_thread(_messages, turn, conversation, longest)
-    happened = await _episodes(turn, episodic, {one.entry.id: one.entry.importance for one in said})
+    happened = await _episodes(turn, episodic, {one.entry.id: one.entry for one in said})
     messages, episodes = await _written(turn, logs, said, happened)
     # Last, so that what follows from a turn behind everybody's back does not hold up whoever waits for it.
     await conversation.settle(*said)
-    # A store in this process never waits for anything: whoever tells it many turns lets their index go on all the same.
-    await asyncio.sleep(0)
     return TurnRecord(
         turn.id,
         tuple(message_of(entry) for entry in messages),
@@ -176,22 +175,28 @@ def _messages(turn: Turn, conversation: ConversationMemory, longest: int) -> lis
     return said
 
 
-async def _episodes(turn: Turn, episodic: EpisodicMemory, weighed: Mapping[str, float]) -> list[Append]:
-    """What happened in a turn; how important its words are may be known from the messages, by their ids."""
+async def _episodes(turn: Turn, episodic: EpisodicMemory, said: Mapping[str, Entry]) -> list[Append]:
+    """What happened in a turn: what the tools did, and what was `said`, by the ids of the messages."""
     told = {**turn.metadata, "turn": turn.id}
-    user, assistant = f"{turn.id}:user", f"{turn.id}:assistant"
     happened: list[Append] = []
     if turn.user is not None:
-        about = {**told, "role": "user"}
-        happened.append(await episodic.drafted(turn.user, metadata=about, id=user, importance=weighed.get(user)))
+        happened.append(await _retold(turn, episodic, said[f"{turn.id}:user"]))
     for place, call in enumerate(turn.calls):
         about = {**told, "role": "tool", "tool": call.name or call.id, **({"failed": True} if call.failed else {})}
         happened.append(
             await episodic.drafted(str(call), kind="tool_call", metadata=about, id=f"{turn.id}:tool:{place}")
         )
     if turn.assistant is not None:
-        about = {**turn.answered, **told, "role": "assistant"}
-        happened.append(
-            await episodic.drafted(turn.assistant, metadata=about, id=assistant, importance=weighed.get(assistant))
-        )
+        id = f"{turn.id}:assistant"
+        if id in said:
+            happened.append(await _retold(turn, episodic, said[id]))
+        else:  # its words went along with a call that waits for its result
+            about = {**turn.answered, **told, "role": "assistant"}
+            happened.append(await episodic.drafted(turn.assistant, metadata=about, id=id))
     return happened
+
+
+async def _retold(turn: Turn, episodic: EpisodicMemory, said: Entry) -> Append:
+    """A message among the episodes. Whether it is held back is another question there, so that is not taken over."""
+    known = {name: value for name, value in said.metadata.items() if name != QUARANTINED or name in turn.metadata}
+    return await episodic.retold(said, {**known, "role": said.kind})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from recollect.errors import Conflict, StoreFull
 from recollect.memory.turn_index import TurnIndex
 from recollect.memory.turn_items import mark, name_of_mark, owner_of
@@ -24,8 +26,12 @@ class Followed:
         self._log = log
         self._records = records
 
-    def noted(self, space: Space) -> None:
+    async def noted(self, space: Space) -> None:
+        """It is looked at when whoever says this waits for something, which is mostly when they have their answer."""
+        behind = self._index.busy
         self._index.noted(space)
+        if behind:  # where a store never waits, whoever says much at once lets the index go on all the same
+            await asyncio.sleep(0)
 
     async def clear(self, space: Space, *instead: Append) -> None:
         """Empty a log, for what is said `instead`; its items go with it, or before it where they live elsewhere.

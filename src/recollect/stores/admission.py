@@ -108,9 +108,10 @@ def _put(put: Put) -> Put:
     check_text(put.terms or ())
     if item.metadata:
         item = dataclasses.replace(item, metadata=_metadata(item.metadata))
-    if put.vectors is None:
-        return dataclasses.replace(put, item=item)
-    return dataclasses.replace(put, item=item, vectors=_vectors(put.vectors, put.model))
+    vectors = None if put.vectors is None else _vectors(put.vectors, put.model)
+    if item is put.item and vectors is put.vectors:  # there was nothing to change
+        return put
+    return dataclasses.replace(put, item=item, vectors=vectors)
 
 
 def _append(append: Append) -> Append:

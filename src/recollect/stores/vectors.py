@@ -24,6 +24,8 @@ def normalised(given: ArrayLike, dim: int | None = None) -> NDArray[np.float32]:
     """One or more vectors as rows of unit length; `BadVector` when they are not finite or not of `dim`."""
     if is_unit(given) and dim in (None, len(given)):
         return given[np.newaxis]
+    if _are_unit(given) and dim in (None, given.shape[1]):
+        return given
     try:
         rows = np.atleast_2d(np.asarray(given, dtype=np.float32))
     except (TypeError, ValueError) as error:
@@ -58,13 +60,26 @@ def kept(given: ArrayLike, dim: int) -> NDArray[np.float32]:
 
 def is_unit(given: ArrayLike) -> TypeGuard[NDArray[np.float32]]:
     """Whether it is a vector as a question's comes from its embedder. What is not finite has no length of one."""
+    return _are_plain(given, 1) and _is_one(given)
+
+
+def _are_unit(given: ArrayLike) -> TypeGuard[NDArray[np.float32]]:
+    """The same of some, as those of an item's passages come."""
+    return _are_plain(given, 2) and all(map(_is_one, given))
+
+
+def _are_plain(given: ArrayLike, dimensions: int) -> TypeGuard[NDArray[np.float32]]:
     return (
         type(given) is np.ndarray
         and given.dtype == np.float32
-        and given.ndim == 1
+        and given.ndim == dimensions
         and given.flags.c_contiguous
-        and abs(float(given @ given) - 1.0) < _UNIT
     )
+
+
+def _is_one(vector: NDArray[np.float32]) -> bool:
+    with np.errstate(over="ignore"):  # what is too large to be squared is not of length one
+        return abs(float(vector @ vector) - 1.0) < _UNIT
 
 
 def packed(rows: NDArray[np.float32]) -> NDArray[np.float16]:

@@ -75,7 +75,7 @@ _TRIES = 8
 class Index(Protocol):
     """What conversations are found by. It is made of them, behind their back, and never outlives them."""
 
-    def noted(self, space: Space) -> None:
+    async def noted(self, space: Space) -> None:
         """Something was said there; it is looked at soon, and nobody waits for it."""
 
     async def clear(self, space: Space, *instead: Append) -> None:
@@ -108,7 +108,6 @@ class ConversationMemory:
     ) -> None:
         self._store = store
         self._index = index
-        self._scope = scope
         self._clock = clock
         self._limits = Limits(max_messages, max_tokens, summarize_threshold)
         self._summarise = summarise
@@ -117,6 +116,7 @@ class ConversationMemory:
         self._ids = ids
         self._max_content = settings.max_content
         self._policy = Policy.of(settings)
+        self._space = scope.space("conversation")
         self._rolling = asyncio.Lock()
         self._room = Room()
         self._overlooked = False
@@ -125,7 +125,7 @@ class ConversationMemory:
 
     @property
     def space(self) -> Space:
-        return self._scope.space("conversation")
+        return self._space
 
     async def add_message(
         self, role: Role | Literal["developer"], content: Content | None, *, id: str | None = None, **metadata: Any
@@ -208,7 +208,7 @@ class ConversationMemory:
         Whoever names what was `said` since the last time spares a look at all that is shown, while there is room.
         """
         if self._index is not None:
-            self._index.noted(self.space)
+            await self._index.noted(self.space)
         if self._rolling.locked():
             self._overlooked = True
             return

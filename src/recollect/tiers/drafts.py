@@ -51,7 +51,8 @@ def drafted(fact: Fact, scope: Scope, settings: Settings, now: datetime) -> Draf
     policy, space = Policy.of(settings), scope.space("semantic")
     text, about = policy.text("content", fact.content), policy.plain("metadata", fact.metadata or {})
     metadata = noted(about.value, text, about)
-    fact = replace(fact, content=text.value)
+    if text.kinds:
+        fact = replace(fact, content=text.value)
     session = scope.session if fact.session is None and fact.is_turn else fact.session
     if fact.is_turn and session is None:
         raise BadInput("a speaker or a position belongs to a session; say which, or open the memory with one")
@@ -89,10 +90,11 @@ class Drafts:
         self._scope = scope
         self._settings = settings
         self._clock = clock
+        self._space = scope.space("semantic")
 
     @property
     def space(self) -> Space:
-        return self._scope.space("semantic")
+        return self._space
 
     async def of(self, facts: list[Fact], *, many: bool = False) -> list[Draft]:
         """A draft of each fact, in their order; bad input is refused before anything is read or written."""

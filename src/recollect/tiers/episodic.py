@@ -103,11 +103,12 @@ class EpisodicMemory:
         self._lifetime = tier.ttl_seconds
         self._max_content = settings.max_content
         self._policy = Policy.of(settings)
+        self._space = scope.space("episodic")
 
     def space(self, session: str | None = None) -> Space:
         """Where the episodes of a session are kept; the session without a name is the empty text."""
         if session is None:
-            return self._scope.space("episodic")
+            return self._space
         return replace(self._scope, session=session or None).space("episodic")
 
     async def store(self, content: str, **options: Unpack[EpisodeOptions]) -> Episode:
@@ -155,6 +156,21 @@ class EpisodicMemory:
         else:
             entry = entrance.episode(self._policy, entry)
         return Append(space=space, entry=entry, cap=self._most)
+
+    async def retold(self, said: Entry, metadata: Mapping[str, Any]) -> Append:
+        """A message as the episode that it is: it was checked, treated and weighed when it was said."""
+        entry = Entry(
+            id=said.id,
+            kind="turn",
+            content=said.content,
+            at=said.at,
+            metadata=_enveloped(metadata, None),
+            importance=said.importance,
+            expires_at=_later(said.at, self._lifetime),
+        )
+        long = len(said.content) > LONG_TO_LOOK_THROUGH
+        entry = await asyncio.to_thread(entrance.retold, entry) if long else entrance.retold(entry)
+        return Append(space=self._space, entry=entry, cap=self._most)
 
     async def get_recent(self, n: int = 10, *, session: str | None = None) -> list[Episode]:
         """The newest episodes, newest last, in the order they were recorded."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import accumulate, pairwise
 from typing import Any, Unpack
 
 import numpy as np
@@ -70,14 +71,14 @@ class SemanticMemory:
         self._store = store
         self._embedding = embedding
         self._search = search
-        self._scope = scope
         self._settings = settings
         self._clock = clock
         self._drafts = Drafts(store, scope=scope, settings=settings, clock=clock)
+        self._space = scope.space("semantic")
 
     @property
     def space(self) -> Space:
-        return self._scope.space("semantic")
+        return self._space
 
     async def add(self, content: str, **options: Unpack[FactOptions]) -> MemoryItem:
         """Keep one fact or turn. The same content again is the same item.
@@ -316,7 +317,7 @@ async def embedded(embedding: Embedding, items: Sequence[MemoryItem]) -> list[ND
     """The vectors of each item, one for each of its passages."""
     parts = [to_embed(item) for item in items]
     rows = await embedding.embed([part for some in parts for part in some])
-    return np.split(rows, np.cumsum([len(some) for some in parts])[:-1]) if items else []
+    return [rows[start:end] for start, end in pairwise(accumulate(map(len, parts), initial=0))]
 
 
 def checked_query(query: Any) -> str:

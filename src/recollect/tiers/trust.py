@@ -37,11 +37,18 @@ def trust_of(message: Message) -> float:
     told = told_trust(message.metadata)
     if told is not None:
         return told
-    ends = ends_of(item_of(message))
-    if message.role == "tool" or ends.calls or ends.results:
+    if message.role == "tool" or _had_a_tool(message):
         return IN_TOOLS
     # What came of a task quotes what was read for it.
     return UNKNOWN if message.role == "assistant" and "task" in message.metadata else 1.0
+
+
+def _had_a_tool(message: Message) -> bool:
+    """Whether a tool was called or answers in it; a text alone tells of neither."""
+    if message.blocks is None and message.metadata.keys().isdisjoint(("tool_calls", "tool_call_id")):
+        return False
+    ends = ends_of(item_of(message))
+    return bool(ends.calls or ends.results)
 
 
 def trust_in_episode(kind: str, metadata: Mapping[str, Any]) -> float:

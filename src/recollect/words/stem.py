@@ -32,6 +32,9 @@ _STEP_3 = tuple(
     tuple(rule.split(":"))
     for rule in ("ational:ate tional:tion alize:al icate:ic iciti:ic ative: ical:ic ness: ful:").split()
 )
+# Most words end in none of these, which is seen at once.
+_IN_STEP_2 = tuple(suffix for suffix, _ in _STEP_2)
+_IN_STEP_3 = tuple(suffix for suffix, _ in _STEP_3)
 _STEP_4 = tuple("ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic".split())
 
 
@@ -138,6 +141,8 @@ def _step_1b(word: str, r1: int) -> str:
 
 
 def _step_2(word: str, r1: int) -> str:
+    if not word.endswith(_IN_STEP_2):
+        return word
     for suffix, replacement in _STEP_2:
         if word.endswith(suffix):
             kept = len(word) - len(suffix)
@@ -151,6 +156,8 @@ def _step_2(word: str, r1: int) -> str:
 
 
 def _step_3(word: str, r1: int, r2: int) -> str:
+    if not word.endswith(_IN_STEP_3):
+        return word
     for suffix, replacement in _STEP_3:
         if word.endswith(suffix):
             kept = len(word) - len(suffix)
@@ -159,6 +166,8 @@ def _step_3(word: str, r1: int, r2: int) -> str:
 
 
 def _step_4(word: str, r2: int) -> str:
+    if not word.endswith(_STEP_4):
+        return word
     for suffix in _STEP_4:
         if word.endswith(suffix):
             kept = len(word) - len(suffix)

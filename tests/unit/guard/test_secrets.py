@@ -97,6 +97,12 @@ def test_a_password_with_slashes_is_no_path(value: str):
     assert found.kind == "password"
 
 
+@pytest.mark.parametrize("told", ["password=hunter2x!", "password: hunter2x!", "'password': 'hunter2x!'"])
+def test_a_password_is_one_however_it_is_assigned(told: str):
+    [found] = findings(told)
+    assert (found.kind, told[found.start : found.end]) == ("password", "hunter2x!")
+
+
 @given(st.integers(0, 10**11))
 def test_of_ten_last_digits_one_makes_a_card(body: int):
     digits = f"4{body:014d}"

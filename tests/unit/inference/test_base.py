@@ -118,6 +118,16 @@ async def test_a_bad_answer_is_not_kept():
     assert np.isfinite(await embedding.embed(["a"])).all()
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-3, 1e300], ids=str)
+async def test_however_long_an_answer_is_the_vectors_are_of_unit_length(size: float):
+    class Odd(Watched):
+        def embed_batch(self, texts: Sequence[str]) -> Any:
+            return [[size, 0.0, -size, *[0.0] * (self.dim - 3)] for _ in texts]
+
+    rows = await face(Odd()).embed(["a", "b"])
+    assert np.allclose(rows[:, :3], [[0.5**0.5, 0.0, -(0.5**0.5)]] * 2)
+
+
 async def test_after_a_change_no_vector_of_the_old_model_is_left():
     """…not in the cache, and not in an answer that was under way when the change came."""
     started, go_on = threading.Event(), threading.Event()

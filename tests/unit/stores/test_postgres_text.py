@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.stores.postgres import text
+from recollect.stores.postgres.rows import dumped, loaded
 
 anything = st.text(st.sampled_from("\x00\x01\x02\x03ab") | st.characters(exclude_categories=["Cs"]))
 
@@ -16,6 +19,14 @@ def test_a_text_comes_back_as_it_was(given_text: str):
     assert "\x00" not in kept
     assert text.given(kept) == given_text
     assert text.given_json(text.kept_json({given_text: [given_text, 1, None]})) == {given_text: [given_text, 1, None]}
+
+
+@given(anything | st.sampled_from(["\\u0000", "\\u0001", "\\\\u0001 \x01"]))
+def test_metadata_comes_back_as_it_was(given_text: str):
+    metadata = {given_text: [given_text, {"inner": given_text}], "n": 1}
+    written = dumped(metadata)
+    assert json.loads(written) == text.kept_json(metadata)
+    assert loaded(written) == metadata
 
 
 @given(anything, anything)

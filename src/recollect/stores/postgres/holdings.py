@@ -61,7 +61,7 @@ class Holdings:
     models: Models = field(default_factory=Models)
     spaces: dict[Space, Numbered] = field(default_factory=dict)
     items: dict[Space, list[Row]] = field(default_factory=dict)
-    entries: set[tuple[Space, str]] = field(default_factory=set)
+    entries: dict[Space, set[str]] = field(default_factory=dict)
     tasks: dict[tuple[Space, str], Row] = field(default_factory=dict)
 
 
@@ -118,7 +118,8 @@ async def _take(work: Work, asked: Asked, row: Row, found: Holdings) -> None:
     found.spaces |= {space: numbers[name] for name, space in spaces.items()}
     for space, *item in old_items or ():
         found.items.setdefault(spaces[space], []).append(item)
-    found.entries |= {(spaces[space], name) for space, name in old_entries or ()}
+    for space, name in old_entries or ():
+        found.entries.setdefault(spaces[space], set()).add(name)
     found.tasks |= {(spaces[space], name): task for space, name, *task in old_tasks or ()}
 
 

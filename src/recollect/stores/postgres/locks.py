@@ -27,9 +27,10 @@ def locks(writes: Iterable[Write], wiped: Iterable[Space] = ()) -> list[Lock]:
     vectors = any(
         isinstance(write, Embed) or (isinstance(write, Put) and write.vectors is not None) for write in writes
     )
-    alone = {_number(space, "") for space in wiped}
-    alone |= {_number(write.space, write.task if isinstance(write, TaskWrite) else "") for write in writes}
-    shared = {_number(write.space, "") for write in writes if isinstance(write, TaskWrite)}
+    spaces = {write.space for write in writes if not isinstance(write, TaskWrite)}
+    tasks = {(write.space, write.task) for write in writes if isinstance(write, TaskWrite)}
+    alone = {_number(space, "") for space in (*wiped, *spaces)} | {_number(space, task) for space, task in tasks}
+    shared = {_number(space, "") for space, _ in tasks}
     return [*([Lock(_MODELS, shared=True)] if vectors else []), *_in_order(alone, shared)]
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import accumulate
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
@@ -125,6 +124,8 @@ _TRIM = """
     )
 """
 
+_EXTEND_AND_TRIM = f"{_EXTEND}, {_TRIM}"
+
 _CLEAR = """
     cleared{n} as (delete from recollect.entries where tenant = %(tenant{n})s and space = %(space{n})s)
 """
@@ -183,75 +184,88 @@ _OWNERS = """
 """
 
 
+@dataclass(slots=True)
+class _Page:
+    """The end of one log: its entries that are to be appended together, and the ids that it has given away."""
+
+    tenant: str
+    number: int
+    last: int
+    """The last place that it has given, as far as it can be told before anything is written."""
+    taken: set[str]
+    run: list[Append] = field(default_factory=list)
+
+
 class Pages:
     """The logs that a batch writes to. Entries that follow each other are appended together."""
 
     def __init__(self, plan: Plan, there: Holdings, now: datetime) -> None:
         self._plan = plan
-        self._spaces = there.spaces
-        self._taken = set(there.entries)
+        self._there = there
         self._now = now
-        self._runs: dict[Space, list[Append]] = {}
-        self._last = {space: numbered.next_seq for space, numbered in there.spaces.items()}
-        """The last place that each log has given, as far as it can be told before anything is written."""
+        self._pages: dict[Space, _Page] = {}
 
     def apply(self, write: LogWrite) -> None:
+        page = self._pages.get(write.space) or self._opened(write.space)
         match write:
             case Append():
-                self._append(write)
+                self._append(page, write)
             case Clear():
-                self._end(write.space)
-                self._add(write.space, _CLEAR, {})
+                self._end(page)
+                self._add(page, _CLEAR, {})
             case Drop():
-                self._end(write.space)
-                self._add(write.space, _DROP, {"seqs": list(write.seqs)})
+                self._end(page)
+                self._add(page, _DROP, {"seqs": list(write.seqs)})
 
     def plan(self) -> None:
         """Note what has not been noted yet."""
-        for space in list(self._runs):
-            self._end(space)
+        for page in self._pages.values():
+            self._end(page)
 
-    def _append(self, append: Append) -> None:
-        name = append.space, handle(append.entry.id)
-        run = self._runs.get(append.space, [])
-        if name in self._taken or (run and run[-1].cap != append.cap):
-            self._end(append.space)
-        if name in self._taken:
+    def _opened(self, space: Space) -> _Page:
+        numbered = self._there.spaces[space]
+        taken = set(self._there.entries.get(space, ()))
+        page = self._pages[space] = _Page(space.tenant, numbered.id, numbered.next_seq, taken)
+        return page
+
+    def _append(self, page: _Page, append: Append) -> None:
+        name, run = handle(append.entry.id), page.run
+        if name in page.taken or (run and run[-1].cap != append.cap):
+            self._end(page)
+        if name in page.taken:
             more = {"now": to_micros(self._now), "least": append.seq}
-            self._add(append.space, _APPEND, _values(append.entry) | more)
-            self._trim(append.space, append.cap)
+            self._add(page, _APPEND, _values(append.entry) | more)
+            self._trim(page, append.cap)
         else:
-            self._taken.add(name)
-            self._runs.setdefault(append.space, []).append(append)
+            page.taken.add(name)
+            page.run.append(append)
 
-    def _end(self, space: Space) -> None:
-        run = self._runs.pop(space, [])
+    def _end(self, page: _Page) -> None:
+        run, page.run = page.run, []
         if not run:
             return
-        entries, cap = [append.entry for append in run], run[-1].cap
-        last = self._last[space]
-        places = list(
-            accumulate((append.seq for append in run), lambda before, least: max(before + 1, least), initial=last)
-        )
-        self._last[space] = places[-1]
-        rows = [{"number": place - last, **_values(entry)} for place, entry in zip(places[1:], entries, strict=True)]
-        values: Values = {"count": places[-1] - last, "rows": dumped_rows(rows)}
-        live = sum(entry.expires_at is None or entry.expires_at > self._now for entry in entries)
+        cap, first, now = run[-1].cap, page.last, self._now
+        rows, live = [], 0
+        for append in run:
+            entry = append.entry
+            page.last = max(page.last + 1, append.seq)
+            rows.append({"number": page.last - first, **_values(entry)})
+            live += entry.expires_at is None or entry.expires_at > now
+        values: Values = {"count": page.last - first, "rows": dumped_rows(rows)}
         if cap is None or live >= cap:
-            self._add(space, _EXTEND, values)
-            self._trim(space, cap)
+            self._add(page, _EXTEND, values)
+            self._trim(page, cap)
         else:  # of those that were there, so many fewer may stay
-            values |= {"cap": cap - live, "now": to_micros(self._now)}
-            self._add(space, f"{_EXTEND}, {_TRIM}", values)
+            values |= {"cap": cap - live, "now": to_micros(now)}
+            self._add(page, _EXTEND_AND_TRIM, values)
 
-    def _trim(self, space: Space, cap: int | None) -> None:
+    def _trim(self, page: _Page, cap: int | None) -> None:
         if cap is not None:
-            self._add(space, _TRIM, {"cap": cap, "now": to_micros(self._now)})
+            self._add(page, _TRIM, {"cap": cap, "now": to_micros(self._now)})
 
-    def _add(self, space: Space, part: str, values: Values) -> None:
-        number = self._spaces[space].id
-        about: Values = {"tenant": kept(space.tenant), "space": number}
-        self._plan.add(space.tenant, part, about | values, [("space", number)])
+    def _add(self, page: _Page, part: str, values: Values) -> None:
+        about: Values = {"tenant": kept(page.tenant), "space": page.number}
+        self._plan.add(page.tenant, part, about | values, [("space", page.number)])
 
 
 async def get(server: Server, space: Space, ids: Sequence[str]) -> list[Entry]:
@@ -321,7 +335,7 @@ def _values(entry: Entry) -> Values:
         "id": kept(entry.id),
         "kind": kept(entry.kind),
         "content": kept(entry.content),
-        "metadata": dumped(dict(entry.metadata)),
+        "metadata": dumped(entry.metadata),
         "importance": float(entry.importance),
         "at": to_micros(entry.at),
         "expires_at": micros(entry.expires_at),

@@ -30,19 +30,23 @@ class Plan:
     def __init__(self) -> None:
         self._statements: dict[str, list[_Statement]] = {}
         self._touched: dict[Hashable, int] = {}
+        """The first statement that may touch something again."""
         self.changes = False
         """Whether rows of items, words or vectors are changed or dropped, not only added."""
 
     def add(self, tenant: str, part: str, values: Values, touches: Iterable[Hashable]) -> None:
         keys = [(tenant, key) for key in touches]
-        at = 1 + max((self._touched.get(key, -1) for key in keys), default=-1)
-        self._touched.update(dict.fromkeys(keys, at))
+        at = max([self._touched.get(key, 0) for key in keys], default=0)
+        for key in keys:
+            self._touched[key] = at + 1
         statements = self._statements.setdefault(tenant, [])
-        statements.extend(_Statement() for _ in range(at + 1 - len(statements)))
+        while len(statements) <= at:
+            statements.append(_Statement())
         chosen = statements[at]
         number = len(chosen.parts)
         chosen.parts.append(part)
-        chosen.values |= {f"{name}{number}": value for name, value in values.items()}
+        for name, value in values.items():
+            chosen.values[f"{name}{number}"] = value
 
     def statements(self, work: Work) -> list[Statement]:
         """All of it, in the order in which it is to be done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
@@ -48,6 +48,9 @@ TASK = """
     t.created_at, t.updated_at
 """
 
+# Made once: `json.dumps` makes one anew for every value that is not written its usual way.
+_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
 # The space that a statement is about, by its names: a reader needs no number of it.
 SPACE = """
     (select id from recollect.spaces where tenant = %(tenant)s and handle = %(space)s)
@@ -77,13 +80,16 @@ def moment(value: int | None) -> datetime | None:
     return None if value is None else from_micros(value)
 
 
-def dumped(value: Any) -> str:
-    return json.dumps(kept_json(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def dumped(value: Mapping[str, Any] | Sequence[str]) -> str:
+    plain = dict(value) if isinstance(value, Mapping) else list(value)
+    text = _encoded(plain)
+    # What is not kept as it is can only be there escaped, and next to nothing is.
+    return _encoded(kept_json(plain)) if "\\u0000" in text or "\\u0001" in text else text
 
 
-def dumped_rows(rows: Iterable[Values]) -> str:
+def dumped_rows(rows: Sequence[Values]) -> str:
     """Rows as the server takes many in one parameter; their texts are kept already."""
-    return json.dumps(list(rows), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _encoded(rows)
 
 
 def loaded(text: str) -> Mapping[str, Any]:
@@ -103,7 +109,7 @@ def item_values(item: MemoryItem) -> Values:
         "handle": handle(item.id),
         "id": kept(item.id),
         "content": kept(item.content),
-        "metadata": dumped(dict(item.metadata)),
+        "metadata": dumped(item.metadata),
         "importance": float(item.importance),
         "created_at": to_micros(item.created_at),
         "valid_from": micros(item.valid_from),
@@ -118,7 +124,7 @@ def item_values(item: MemoryItem) -> Values:
         "session_handle": handle(turn.session) if turn else None,
         "position": float(turn.position) if turn else None,
         "speaker": maybe_kept(turn.speaker) if turn else None,
-        "derived_from": dumped(list(item.derived_from)),
+        "derived_from": dumped(item.derived_from),
         "by_user": kept(item.scope.user),
         "by_agent": kept(item.scope.agent),
         "by_session": maybe_kept(item.scope.session),

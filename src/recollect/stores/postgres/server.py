@@ -60,6 +60,7 @@ NOW = f"(select coalesce(%(now)s::bigint, {_NOW}))"
 """The moment by which something has expired, in microseconds: one that is given, or the server's own."""
 
 _REPLANNED = Statement("set local plan_cache_mode = force_custom_plan", {})
+_BEGIN = Statement("begin", {})
 _COMMIT = Statement("commit", {})
 
 
@@ -165,8 +166,7 @@ class Server:
             await self._connections.give_back(connection)
         return answers[2]
 
-    @asynccontextmanager
-    async def writing(
+    def writing(
         self,
         tenant: str | None,
         locks: Sequence[Lock] = (),
@@ -174,7 +174,7 @@ class Server:
         *,
         lasting: bool = True,
         hurried: bool = True,
-    ) -> AsyncIterator[Work]:
+    ) -> AbstractAsyncContextManager[Work]:
         """A transaction that holds some locks. The clock is read under them: who came later has the later time.
 
         One that is not hurried may take as long as it takes.
@@ -182,18 +182,17 @@ class Server:
         commits = None if lasting and not self._weak_commits else "on" if lasting else "off"
         held = {"locks": [lock.number for lock in locks], "shared": [lock.shared for lock in locks]}
         more = {"frozen": str(_FROZEN_MS), "commits": commits, **held}
-        begin = (Statement("begin", {}), Statement(_HOLD, _seen_as(tenant) | more))
-        async with self._working(begin, tenant, first) as work:
-            if not hurried:
-                self._connections.leave_alone(work.connection)
-            yield work
+        begin = (_BEGIN, Statement(_HOLD, _seen_as(tenant) | more))
+        return self._working(begin, tenant, first, hurried=hurried)
 
     @asynccontextmanager
     async def _working(
-        self, begin: Sequence[Statement], tenant: str | None, first: Statement | None
+        self, begin: Sequence[Statement], tenant: str | None, first: Statement | None, *, hurried: bool = True
     ) -> AsyncIterator[Work]:
         with translated(self._connections.place):
             connection, answers = await self._begun(begin if first is None else (*begin, first))
+            if not hurried:
+                self._connections.leave_alone(connection)
             now = self._clock() if self._clock else from_micros(answers[1][0][-1])
             work = Work(connection, now, tenant, answers[-1])
             try:
