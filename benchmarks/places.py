@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from away import Away
 from bare import BareChroma, BarePostgres, BareRedis, BareSqlite
 from psycopg import sql
 from tapes import PostgresPlayer, RedisPlayer, Twin
@@ -42,19 +43,29 @@ class Place:
 
 @asynccontextmanager
 async def places(
-    directory: Path, names: Sequence[str], at_once: int
+    directory: Path, names: Sequence[str], at_once: int, away: float
 ) -> AsyncIterator[list[Callable[[], Awaitable[Place]]]]:
-    """Each is started when its turn comes, and ended with the run."""
+    """Each is started when its turn comes, and ended with the run; its server is so many milliseconds away."""
     async with AsyncExitStack() as stack:
-        start = _Starts(stack, directory, at_once)
+        start = _Starts(stack, directory, at_once, away)
         yield [getattr(start, name) for name in names]
 
 
 class _Starts:
-    def __init__(self, stack: AsyncExitStack, directory: Path, at_once: int) -> None:
+    def __init__(self, stack: AsyncExitStack, directory: Path, at_once: int, away: float) -> None:
         self._stack = stack
         self._directory = directory
         self._at_once = at_once
+        self._away = away
+        self._ways: dict[int, Away] = {}
+
+    def _there(self, url: str, server: Any) -> str:
+        """The server's address as whoever is elsewhere has it."""
+        if not self._away:
+            return url
+        if server.port not in self._ways:
+            self._ways[server.port] = self._stack.enter_context(_running(Away(server.port, self._away), "stop"))
+        return url.replace(f":{server.port}", f":{self._ways[server.port].port}")
 
     async def in_memory(self) -> Place:
         return Place("in memory", "memory://", (*ITEMS, *LOGS))
@@ -66,29 +77,31 @@ class _Starts:
 
     async def postgres(self) -> Place:
         server = self._postgres()
-        bare = await BarePostgres.open(server.create("bare"), self._at_once)
+        bare = await BarePostgres.open(self._there(server.create("bare"), server), self._at_once)
         self._stack.push_async_callback(bare.close)
 
         async def copied() -> Twin:
             return self._kept(Twin(postgres=await self._copy(server)))
 
-        return Place("PostgreSQL", server.create("ours"), (*ITEMS, *LOGS), bare, copied)
+        return Place("PostgreSQL", self._there(server.create("ours"), server), (*ITEMS, *LOGS), bare, copied)
 
     async def redis(self) -> Place:
         """As it is meant to be used: what was said is indexed in PostgreSQL, and everything else is on Redis."""
         server = self._stack.enter_context(_running(RedisServer(self._directory / "redis").start(), "stop"))
         beside = self._postgres()
-        bare = BareRedis(server.url)
+        url = self._there(server.url, server)
+        bare = BareRedis(url)
         self._stack.push_async_callback(bare.close)
 
         async def copied() -> Twin:
             other = self._stack.enter_context(_running(RedisServer(self._directory / "twin").start(), "stop"))
             await asyncio.to_thread(_replicate, server, other)
-            return self._kept(Twin(redis=await RedisPlayer.open(other.url), postgres=await self._copy(beside)))
+            return self._kept(Twin(redis=await RedisPlayer.open(self._there(other.url, other)), postgres=await self._copy(beside)))
 
-        tiers = dict.fromkeys(("conversation", "episodic", "checkpoints"), server.url)
+        tiers = dict.fromkeys(("conversation", "episodic", "checkpoints"), url)
         calls = ("recall_episodes", "recall_sessions", *LOGS)
-        return Place("Redis", {"default": beside.create("ours"), **tiers}, calls, bare, copied, logs=server.url)
+        facts = self._there(beside.create("ours"), beside)
+        return Place("Redis", {"default": facts, **tiers}, calls, bare, copied, logs=url)
 
     async def chroma(self) -> Place:
         server = self._stack.enter_context(_running(ChromaServer(self._directory / "chroma").start(), "stop"))
@@ -102,7 +115,7 @@ class _Starts:
 
     async def _copy(self, server: PostgresServer) -> PostgresPlayer:
         await asyncio.to_thread(_cloned, server)
-        return await PostgresPlayer.open(server.url("twin"), self._at_once + 4)
+        return await PostgresPlayer.open(self._there(server.url("twin"), server), self._at_once + 4)
 
     def _kept(self, twin: Twin) -> Twin:
         self._stack.push_async_callback(twin.close)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recollect import AgentMemory
-from tests.flows.conftest import Opener
+from tests.flows.conftest import Opener, indexed
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,7 @@ async def test_what_was_said_long_ago_is_found_by_its_words(opener: Opener, mini
     await then.record_turn("Yesterday a puppy from the shelter came home with us.", "Lovely!")
     for n in range(40):
         await then.record_turn(f"Please look at ticket {n} of the printer queue.", f"Ticket {n} is closed.")
+    await indexed(then)
     context = await then.scoped(session=asked_in).recall("When did the puppy come home from the shelter?")
     assert "puppy from the shelter" in str(context)
     assert not await then.scoped(session=asked_in).recall("Who painted the Mona Lisa?")

@@ -33,8 +33,8 @@ _PAGE = 64
 _AT_ONCE = 8
 _TRIES = 32
 
-# A question waits until so much is indexed. It is what the model takes half a second for; an import goes on behind it.
-_WORTH_WAITING = 64
+# A question waits until so much is indexed. It is what the model takes two seconds for; an import goes on behind it.
+_WORTH_WAITING = 256
 
 # …and no longer than this: the model may hang, and what was found is shown.
 _PATIENCE = 2.0
