@@ -27,6 +27,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 # Kinds of values that JSON holds as they are, whatever they say.
 _AS_THEY_ARE = frozenset((str, bool, NoneType))
 
+# More than anybody notes of one thing; what holds more is looked through with care.
+_FEW = 100
+
 # Long enough for any path or e-mail address, short enough that a pasted document is refused.
 _LONGEST_NAME = 256
 _NOT_IN_NAMES = {"Cc", "Zl", "Zp"}
@@ -244,6 +247,25 @@ def plain_json(value: Any, path: str = "metadata") -> Any:
     return json.loads(text)
 
 
+def is_simple(value: Any, deep: int = 1) -> bool:
+    """Whether it is a mapping of names to lines of text, truths and nothing, as most metadata is, so many levels deep.
+
+    Every store keeps that as it is, whatever it says: there is nothing to refuse, and nothing to make of it.
+    """
+    if type(value) is not dict or len(value) > _FEW:
+        return False
+    for name, one in value.items():
+        # What can be printed has no control characters, and no half of one.
+        if type(name) is not str or not name.isprintable():
+            return False
+        if type(one) is str:
+            if not one.isprintable():
+                return False
+        elif type(one) not in _AS_THEY_ARE and not (deep > 1 and is_simple(one, deep - 1)):
+            return False
+    return True
+
+
 def _first_unstorable(value: Any, path: str, depth: int = 0) -> str:
     if depth > 100:
         return path
@@ -277,7 +299,8 @@ def _check_name(part: str, name: str) -> None:
 
 def has_control(name: str) -> bool:
     """Whether a name holds control characters, or separators that some programs take for the end of a line."""
-    return any(unicodedata.category(one) in _NOT_IN_NAMES for one in name)
+    # What can be printed, as nearly every name, has none of them.
+    return not name.isprintable() and any(unicodedata.category(one) in _NOT_IN_NAMES for one in name)
 
 
 def _head(text: str, width: int = 80) -> str:

@@ -79,6 +79,8 @@ class Policy:
 
     def _found(self, place: str, text: str) -> list[Finding]:
         found = [one for one in findings(text) if self._treats(one) != "allow"] if self.looks else []
+        if not found:
+            return found
         refused = _kinds([one for one in found if self._treats(one) == "refuse"])
         if refused:
             first = next(one for one in found if one.kind in refused)

@@ -137,6 +137,8 @@ def findings(text: str) -> list[Finding]:
     if len(text) < _SHORTEST:
         return []
     found = [one for look in _LOOKS for one in look(text)]
+    if not found:
+        return found
     found.sort(key=lambda one: (one.start, one.kind in PERSONAL, -one.end))
     kept: list[Finding] = []
     for one in found:

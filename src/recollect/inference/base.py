@@ -80,7 +80,11 @@ class Embedding:
         """A unit vector for each text, in their order."""
         # Held on to: `become` may come between two batches, and one answer must not mix two models.
         embedder, cache = self._embedder, self._cache
-        if len(texts) == 1 and (vector := cache.get(texts[0])) is not None:
+        if len(texts) == 1:
+            vector = cache.get(texts[0])
+            if vector is None:
+                vector = _checked(embedder, await self._ask(embedder, [texts[0]]), 1)[0]
+                cache.put_all({texts[0]: vector})
             return vector[np.newaxis]
         known = cache.get_all(texts)
         missing = [text for text in dict.fromkeys(texts) if text not in known]
@@ -89,8 +93,6 @@ class Embedding:
             known.update(zip(some, _checked(embedder, await self._ask(embedder, some), len(some)), strict=True))
         if missing:
             cache.put_all({text: known[text] for text in missing})
-        if len(texts) == 1:
-            return known[texts[0]][np.newaxis]
         if not texts:
             return np.empty((0, embedder.dim), np.float32)
         # As `np.stack` does it, in a third of the time: what was just said is compared with every question.

@@ -20,7 +20,7 @@ class _Cue:
     """Something that is noticed in a text, and by how much it raises importance.
 
     `phrases` are words with one blank between. A `pattern` costs the most, so it is only tried on a text that has
-    one of the words `when`.
+    one of the words `when`. Most texts have none of the `signs`: any of these words, or the first one of a phrase.
     """
 
     weight: float
@@ -28,8 +28,11 @@ class _Cue:
     phrases: tuple[str, ...] = ()
     when: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
+    signs: frozenset[str] = frozenset()
 
     def noticed(self, words: set[str], line: str) -> bool:
+        if self.signs.isdisjoint(words):
+            return False
         if not self.words.isdisjoint(words):
             return True
         for phrase in self.phrases:
@@ -39,12 +42,14 @@ class _Cue:
 
 
 def _cue(weight: float, words: str, phrases: str = "", when: str = "", pattern: str | None = None) -> _Cue:
+    said = [phrase.split() for phrase in phrases.split(",") if phrase.strip()]
     return _Cue(
         weight,
         frozenset(words.split()),
-        tuple(f" {phrase.strip()} " for phrase in phrases.split(",") if phrase.strip()),
+        tuple(f" {' '.join(phrase)} " for phrase in said),
         frozenset(when.split()),
         None if pattern is None else re.compile(pattern),
+        frozenset((*words.split(), *when.split(), *(phrase[0] for phrase in said))),
     )
 
 
@@ -112,6 +117,7 @@ _IDENTIFIER = re.compile(r"\w[/_]\w")
 _NO_TROUBLE = re.compile(
     r" (no|0|zero|without|without an?) (errors?|failures?|exceptions?|bugs?|crash\S*|timeouts?)(?= )"
 )
+_NO = frozenset(("no", "0", "zero", "without"))
 _ERROR_NAMES = ("error", "errors", "exception", "exceptions")
 
 # By what an episode is, besides what it says.
@@ -142,13 +148,15 @@ def importance_of(text: str, kind: str | None = None) -> float:
 
 def _said(text: str) -> float:
     lowered = text.lower()
-    line = f" {' '.join(_WORD.findall(lowered))} "
-    if all(word in _TALK for word in line.split()):
+    said = _WORD.findall(lowered)
+    line, words = f" {' '.join(said)} ", set(said)
+    if words <= _TALK:
         return _SMALL_TALK  # nothing but how people greet, thank and nod; or no word at all
-    line = _NO_TROUBLE.sub(" ", line)
-    words = set(line.split())
+    if not words.isdisjoint(_NO):
+        line = _NO_TROUBLE.sub(" ", line)
+        words = set(line.split())
     noticed = {name for name, cue in _CUES.items() if cue.noticed(words, line)}
-    if any(word.endswith(_ERROR_NAMES) for word in words):
+    if ("error" in line or "exception" in line) and any(word.endswith(_ERROR_NAMES) for word in words):
         noticed.add("error")  # ValueError, connectionrefusederror
     if lowered.lstrip().startswith("no, "):
         noticed.add("correction")

@@ -48,6 +48,8 @@ def tool_calls_of(given: Any, turn: str, longest: int) -> list[ToolCall]:
 
     A call without an id is named after its turn and its place, so that the same turn told again names it the same.
     """
+    if type(given) is tuple and not given:  # as of most turns
+        return []
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise BadInput(f"tool_calls is a list of calls, not {type(given).__name__}; put a single one into a list")
     calls: dict[str, ToolCall] = {}

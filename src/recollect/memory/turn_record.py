@@ -76,12 +76,11 @@ def turn_of(
     """The turn, or `BadInput` saying what cannot be kept of it. `said` is what the user and the assistant said."""
     user, assistant = said
     given = checked_metadata(metadata)
-    taken = [name for name in _OURS if name in given]
-    if taken:
+    if taken := [name for name in _OURS if name in given]:
         raise BadInput(
             f"metadata names {', '.join(map(repr, taken))}, which a turn says for itself; choose other names"
         )
-    if len(str(given)) > longest:
+    if given and len(str(given)) > longest:
         raise BadInput(f"the metadata has more than {longest:,} characters; keep documents elsewhere and refer to them")
     named = given.get("id") if id is None else id
     turn = ids() if named is None else checked_id(named)
@@ -104,12 +103,11 @@ async def record(
     With two stores the conversation is written first: it has the words whole, where an episode may be an extract of
     them that expires. A crash between the two leaves what was said, and telling it again adds the episodes.
     """
-    await _refuse_orphans(turn, logs[0], conversation.space)
-    if turn.is_short:
-        said = _messages(turn, conversation, longest)
-    else:
-        said = await asyncio.to_thread(_messages, turn, conversation, longest)
-    happened = await _episodes(turn, episodic, {one.entry.id: one.entry for one in said})
+    if turn.calls:
+        await _refuse_orphans(turn, logs[0], conversation.space)
+    told = (turn, conversation, episodic, longest)
+    said, retold = _said(*told) if turn.is_short else await asyncio.to_thread(_said, *told)
+    happened = await _episodes(turn, episodic, retold)
     messages, episodes = await _written(turn, logs, said, happened)
     # Last, so that what follows from a turn behind everybody's back does not hold up whoever waits for it.
     await conversation.settle(*said)
@@ -147,6 +145,14 @@ async def _refuse_orphans(turn: Turn, log: Log, space: Space) -> None:
         )
 
 
+def _said(
+    turn: Turn, conversation: ConversationMemory, episodic: EpisodicMemory, longest: int
+) -> tuple[list[Append], dict[str, Append]]:
+    """The messages of a turn, and those of user and assistant among the episodes."""
+    said = _messages(turn, conversation, longest)
+    return said, _retold(turn, episodic, said)
+
+
 def _messages(turn: Turn, conversation: ConversationMemory, longest: int) -> list[Append]:
     """As a chat model wants them: the call, its results, and what the assistant made of them.
 
@@ -175,12 +181,14 @@ def _messages(turn: Turn, conversation: ConversationMemory, longest: int) -> lis
     return said
 
 
-async def _episodes(turn: Turn, episodic: EpisodicMemory, said: Mapping[str, Entry]) -> list[Append]:
-    """What happened in a turn: what the tools did, and what was `said`, by the ids of the messages."""
+async def _episodes(turn: Turn, episodic: EpisodicMemory, retold: Mapping[str, Append]) -> list[Append]:
+    """What happened in a turn: what the tools did, and what was said, `retold` by the ids of the messages."""
+    if not turn.calls:
+        return list(retold.values())
     told = {**turn.metadata, "turn": turn.id}
     happened: list[Append] = []
     if turn.user is not None:
-        happened.append(await _retold(turn, episodic, said[f"{turn.id}:user"]))
+        happened.append(retold[f"{turn.id}:user"])
     for place, call in enumerate(turn.calls):
         about = {**told, "role": "tool", "tool": call.name or call.id, **({"failed": True} if call.failed else {})}
         happened.append(
@@ -188,15 +196,25 @@ async def _episodes(turn: Turn, episodic: EpisodicMemory, said: Mapping[str, Ent
         )
     if turn.assistant is not None:
         id = f"{turn.id}:assistant"
-        if id in said:
-            happened.append(await _retold(turn, episodic, said[id]))
+        if id in retold:
+            happened.append(retold[id])
         else:  # its words went along with a call that waits for its result
             about = {**turn.answered, **told, "role": "assistant"}
             happened.append(await episodic.drafted(turn.assistant, metadata=about, id=id))
     return happened
 
 
-async def _retold(turn: Turn, episodic: EpisodicMemory, said: Entry) -> Append:
-    """A message among the episodes. Whether it is held back is another question there, so that is not taken over."""
-    known = {name: value for name, value in said.metadata.items() if name != QUARANTINED or name in turn.metadata}
-    return await episodic.retold(said, {**known, "role": said.kind})
+def _retold(turn: Turn, episodic: EpisodicMemory, said: Sequence[Append]) -> dict[str, Append]:
+    """What user and assistant said, among the episodes.
+
+    Whether it is held back is another question there, so that is not taken over.
+    """
+    words = {f"{turn.id}:user", f"{turn.id}:assistant"}
+    told: dict[str, Append] = {}
+    for one in said:
+        if one.entry.id in words:
+            about = {**one.entry.metadata, "role": one.entry.kind}
+            if QUARANTINED in about and QUARANTINED not in turn.metadata:
+                del about[QUARANTINED]
+            told[one.entry.id] = episodic.retold(one.entry, about)
+    return told

@@ -11,7 +11,7 @@ from recollect.stores.admission import admitted
 from recollect.stores.base import Records, Store
 from recollect.stores.ops import Append, Delete, Entry, Put, Write
 from recollect.stores.where import Where, holds
-from recollect.values import MemoryItem, Space
+from recollect.values import MemoryItem, Space, plain_json
 
 Name = tuple[Space, str]
 Items = dict[Name, MemoryItem | None]
@@ -31,7 +31,7 @@ class Waiting:
         self._collected = collected
 
     async def write(self, *writes: Write) -> None:
-        checked = [admitted(write) for write in writes]
+        checked = [_own(admitted(write)) for write in writes]
         items = dict(self._items)
         for write in checked:
             match write:
@@ -88,6 +88,13 @@ class Waiting:
         if expect is not None and expect != (held.version if held else 0):
             raise Conflict(f"item {name[1]!r} is not at version {expect}; read it again")
         return held
+
+
+def _own(write: Write) -> Write:
+    """The write as nobody else can change it while it waits."""
+    if isinstance(write, Append) and write.entry.metadata:
+        return replace(write, entry=replace(write.entry, metadata=plain_json(dict(write.entry.metadata))))
+    return write
 
 
 def _age(item: MemoryItem) -> tuple[Any, str]:

@@ -23,7 +23,7 @@ from recollect.stores.ops import (
     Write,
 )
 from recollect.stores.vectors import MOST_PASSAGES, kept
-from recollect.values import MemoryItem, plain_json
+from recollect.values import MemoryItem, is_simple, plain_json
 
 # More than a space can hold, and small enough for every database's idea of a number.
 _MOST_RESULTS = 1 << 31
@@ -122,7 +122,8 @@ def _append(append: Append) -> Append:
         raise BadInput(f"cap is how many entries a log keeps, at least one, not {append.cap}")
     if not math.isfinite(entry.importance):
         raise BadInput(f"importance is a number from 0 to 1, not {entry.importance!r}")
-    if not entry.metadata:
+    # Most is, at two levels where it stands in an envelope; whoever keeps the entry itself makes a copy of it.
+    if not entry.metadata or is_simple(entry.metadata, deep=2):
         return append
     return dataclasses.replace(append, entry=dataclasses.replace(entry, metadata=_metadata(entry.metadata)))
 

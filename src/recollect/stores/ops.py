@@ -218,6 +218,7 @@ Write = Put | Delete | Touch | Embed | Append | Clear | Drop | Save | Journal | 
 RecordWrite = Put | Delete | Touch | Embed
 LogWrite = Append | Clear | Drop
 TaskWrite = Save | Journal | SetStatus | DropTask | Restore
+_REMOVING = Delete | Clear | Drop | DropTask
 
 
 def is_durable(write: Write) -> bool:
@@ -233,4 +234,4 @@ def is_durable(write: Write) -> bool:
 
 def only_removes(write: Write) -> bool:
     """Whether the write takes away and adds nothing: it is made possible even on a full disk."""
-    return isinstance(write, Delete | Clear | Drop | DropTask)
+    return isinstance(write, _REMOVING)

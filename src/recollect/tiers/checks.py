@@ -7,7 +7,7 @@ from typing import Any
 
 from recollect.errors import BadInput
 from recollect.stores.admission import check_text
-from recollect.values import has_control, plain_json
+from recollect.values import has_control, is_simple, plain_json
 
 _DEEPEST = 64
 # A little can unfold into very much: a list of the same list twice, forty times over.
@@ -39,6 +39,8 @@ def checked_name(what: str, name: Any, most: int, example: str) -> str:
 
 def checked_plain(name: str, value: Any) -> Any:
     """A copy as plain JSON that every store can keep, or `BadInput` naming what cannot be kept."""
+    if is_simple(value):
+        return dict(value)
     waiting, left = [(value, 0)], _MOST_VALUES
     while waiting:
         one, depth = waiting.pop()

@@ -21,13 +21,7 @@ from recollect.settings import Settings
 from recollect.stores.base import Log
 from recollect.stores.ops import Append, Clear, Entry
 from recollect.tiers import entrance
-from recollect.tiers.entries import (
-    checked_content,
-    checked_id,
-    checked_metadata,
-    entire,
-    fresh_id,
-)
+from recollect.tiers.entries import checked_content, checked_id, checked_metadata, entire, fresh_id
 from recollect.tiers.facts import in_utc
 from recollect.tiers.matching import matches
 from recollect.tiers.messages import (
@@ -40,10 +34,9 @@ from recollect.tiers.messages import (
     Shown,
     TokenCounts,
     checked_blocks,
-    cost,
     message_of,
     passage_of,
-    shown,
+    shown_cost,
 )
 from recollect.tiers.rolled import (
     IN_DOUBT,
@@ -67,6 +60,8 @@ from recollect.words.tokens import count_tokens
 Summarise = Callable[[list[Message], str | None], Awaitable[str] | str]
 
 FORMAT = 1
+
+_NAMES_OF_ROLES = (*ROLES, *ALSO_KNOWN_AS)
 
 _HEAD = 8
 _TRIES = 8
@@ -160,8 +155,8 @@ class ConversationMemory:
 
         The same id again is the same message.
         """
-        if role not in (*ROLES, *ALSO_KNOWN_AS):
-            raise BadInput(f"a role is one of {', '.join((*ROLES, *ALSO_KNOWN_AS))}, not {role!r:.80}")
+        if role not in _NAMES_OF_ROLES:
+            raise BadInput(f"a role is one of {', '.join(_NAMES_OF_ROLES)}, not {role!r:.80}")
         given = checked_metadata(metadata)
         if BLOCKS in given:
             raise BadInput(f"{BLOCKS!r} is where a message keeps its own blocks; give your metadata another name")
@@ -391,7 +386,7 @@ class ConversationMemory:
         some: list[Message] = []
         left = self._limits.max_tokens
         for message in messages:
-            left -= cost(shown(message, self._limits.most, self._count), self._count)
+            left -= shown_cost(message, self._limits.most, self._count)
             if some and left < 0:
                 yield some
                 some, left = [], self._limits.max_tokens

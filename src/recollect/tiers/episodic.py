@@ -157,7 +157,7 @@ class EpisodicMemory:
             entry = entrance.episode(self._policy, entry)
         return Append(space=space, entry=entry, cap=self._most)
 
-    async def retold(self, said: Entry, metadata: Mapping[str, Any]) -> Append:
+    def retold(self, said: Entry, metadata: Mapping[str, Any]) -> Append:
         """A message as the episode that it is: it was checked, treated and weighed when it was said."""
         entry = Entry(
             id=said.id,
@@ -168,9 +168,7 @@ class EpisodicMemory:
             importance=said.importance,
             expires_at=_later(said.at, self._lifetime),
         )
-        long = len(said.content) > LONG_TO_LOOK_THROUGH
-        entry = await asyncio.to_thread(entrance.retold, entry) if long else entrance.retold(entry)
-        return Append(space=self._space, entry=entry, cap=self._most)
+        return Append(space=self._space, entry=entrance.retold(entry), cap=self._most)
 
     async def get_recent(self, n: int = 10, *, session: str | None = None) -> list[Episode]:
         """The newest episodes, newest last, in the order they were recorded."""

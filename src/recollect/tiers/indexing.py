@@ -56,8 +56,9 @@ def plain_sentences(item: MemoryItem) -> list[str]:
 def index_terms(item: MemoryItem) -> tuple[str, ...]:
     """The item's words, with those that only its plain wording has; for what was said in a dialogue also the day."""
     terms = analyse(item.content)
-    said = set(terms)
-    terms.extend(dict.fromkeys(term for term in analyse(" ".join(plain_sentences(item))) if term not in said))
+    if plainly := plain_sentences(item):
+        said = set(terms)
+        terms.extend(dict.fromkeys(term for term in analyse(" ".join(plainly)) if term not in said))
     if item.turn is not None:
         terms.extend(date_terms(item.created_at))
     return tuple(terms)

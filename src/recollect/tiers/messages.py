@@ -161,6 +161,13 @@ def cost(given: Shown, count: Count) -> int:
     return _FRAME + _content_cost(given["content"], count) + sum(count(text) for text in extra)
 
 
+def shown_cost(message: Message, most: int, count: Count) -> int:
+    """What `cost` says of a message as it is `shown`; one of text alone need not be put together for that."""
+    if message.blocks is None and message.metadata.keys().isdisjoint(_PASSED_ON):
+        return _FRAME + count(cut(message.content, most, count))
+    return cost(shown(message, most, count), count)
+
+
 def _copy(value: Any) -> Any:
     return json.loads(json.dumps(value))
 

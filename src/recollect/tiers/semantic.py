@@ -248,6 +248,11 @@ class SemanticMemory:
     async def _keep_under(self, model: Model, drafts: list[Draft]) -> list[MemoryItem]:
         asked = {draft.item.id for draft in drafts}
         held = {item.id: item for item in await self._store.get(self.space, *asked)}
+        if not held and all(draft.item.key is None for draft in drafts):  # as most: nothing else is there to look at
+            said = [draft.item for draft in drafts]
+            new = {item.id: item for item in said}
+            await keyed.write(self._store, self.space, await self._anew(model, list(new.values())), [])
+            return said
         placed = [
             keyed.Placed(draft.item)
             if keyed.takes(draft.item, held.get(draft.item.id))
@@ -259,12 +264,7 @@ class SemanticMemory:
         others = await self._store.get(self.space, *(id for id in by_id if id not in asked))
         stored = {id: item for id, item in (held | {item.id: item for item in others}).items() if id in by_id}
         fresh = [item for id, (item, _) in by_id.items() if id not in stored]
-        terms = await _terms(fresh)
-        vectors = await embedded(self._embedding, fresh)
-        puts = [
-            Put(item=item, vectors=rows, terms=found, model=model, expect=0)
-            for item, rows, found in zip(fresh, vectors, terms, strict=True)
-        ]
+        puts = await self._anew(model, fresh)
         counted = await self._said_again(by_id, stored)
         puts += [
             Put(item=new, expect=old.version)
@@ -278,6 +278,15 @@ class SemanticMemory:
         changed = [places[id] for id, (item, _) in by_id.items() if id in stored or item.key is not None]
         now_there = {item.id: item for item in await self._store.get(self.space, *changed)}
         return [now_there.get(places[item.id], item) for item in items]
+
+    async def _anew(self, model: Model, items: Sequence[MemoryItem]) -> list[Put]:
+        """What keeps items that nobody has said before."""
+        terms = await _terms(items)
+        vectors = await embedded(self._embedding, items)
+        return [
+            Put(item=item, vectors=rows, terms=found, model=model, expect=0)
+            for item, rows, found in zip(items, vectors, terms, strict=True)
+        ]
 
     async def _said_again(
         self, given: Mapping[str, tuple[MemoryItem, Fact]], stored: Mapping[str, MemoryItem]

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from recollect.errors import BadInput
 from recollect.inference.summarise import Count
-from recollect.tiers.messages import Message, Shown, cost, item_of, shown
+from recollect.tiers.messages import Message, Shown, cost, item_of, shown, shown_cost
 from recollect.tiers.tool_pairs import ends_among, ends_of, joints, orphans, pending, told
 from recollect.tiers.trust import trust_of
 
@@ -100,7 +100,7 @@ def instructions_of(messages: Sequence[Message], limits: Limits, count: Count) -
     left = limits.max_tokens // _INSTRUCTIONS_SHARE
     found: list[Message] = []
     for message in messages[:_MOST_INSTRUCTIONS]:
-        left -= cost(shown(message, limits.max_tokens, count), count)
+        left -= shown_cost(message, limits.max_tokens, count)
         if message.role != "system" or left < 0 or len(found) + 3 >= limits.max_messages:
             break
         found.append(message)
@@ -174,7 +174,7 @@ class Room:
             ):
                 return None
             messages -= 1
-            tokens -= cost(shown(message, self.most, count), count)
+            tokens -= shown_cost(message, self.most, count)
         return Room(messages, tokens, self.most) if messages >= 0 and tokens >= 0 else None
 
 

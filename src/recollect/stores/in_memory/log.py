@@ -11,7 +11,7 @@ from recollect.clock import aware
 from recollect.stores.in_memory.undo import Undo
 from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
 from recollect.stores.tails import Reach, Tail
-from recollect.values import NOTHING, Space
+from recollect.values import NOTHING, Space, plain_json
 
 
 class Entries:
@@ -125,5 +125,5 @@ def _as_stored(entry: Entry, seq: int) -> Entry:
         seq=seq,
         at=aware(entry.at),
         expires_at=None if entry.expires_at is None else aware(entry.expires_at),
-        metadata=MappingProxyType(dict(entry.metadata)) if entry.metadata else NOTHING,
+        metadata=MappingProxyType(plain_json(dict(entry.metadata))) if entry.metadata else NOTHING,
     )

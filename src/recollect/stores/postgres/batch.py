@@ -67,9 +67,11 @@ async def _planned(work: Work, writes: Sequence[Write], questions: Sequence[Aske
 
 
 def _shelf(shelves: dict[Space, Shelf], there: Holdings, write: RecordWrite) -> Shelf:
-    if write.space not in shelves:
-        shelves[write.space] = Shelf.of(write.space, there.spaces[write.space], there.items.get(write.space, ()))
-    return shelves[write.space]
+    space = write.space
+    shelf = shelves.get(space)
+    if shelf is None:
+        shelf = shelves[space] = Shelf.of(space, there.spaces[space], there.items.get(space, ()))
+    return shelf
 
 
 def _desk(desks: dict[tuple[Space, str], Desk], there: Holdings, write: TaskWrite) -> Desk:

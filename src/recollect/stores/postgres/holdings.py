@@ -6,7 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.stores.ops import Append, Delete, Embed, Put, RecordWrite, TaskWrite, Touch, Write
+from recollect.stores.ops import (
+    Append,
+    Delete,
+    DropTask,
+    Embed,
+    Journal,
+    Put,
+    RecordWrite,
+    Restore,
+    Save,
+    SetStatus,
+    Touch,
+    Write,
+)
 from recollect.stores.postgres import models
 from recollect.stores.postgres.journey import Statement, Values
 from recollect.stores.postgres.models import Models
@@ -95,10 +108,23 @@ async def held(work: Work, questions: Sequence[Asked]) -> Holdings:
 
 
 def _asked(tenant: str, writes: Sequence[Write]) -> Asked:
-    spaces = {space_handle(write.space): write.space for write in writes}
-    items = {(space_handle(w.space), handle(id)): None for w in writes if isinstance(w, RecordWrite) for id in _ids(w)}
-    entries = {(space_handle(w.space), handle(w.entry.id)): None for w in writes if isinstance(w, Append)}
-    tasks = {(space_handle(w.space), handle(w.task)): None for w in writes if isinstance(w, TaskWrite)}
+    spaces: dict[str, Space] = {}
+    items: dict[tuple[str, str], None] = {}
+    entries: dict[tuple[str, str], None] = {}
+    tasks: dict[tuple[str, str], None] = {}
+    for write in writes:
+        space = write.space
+        name = space_handle(space)
+        spaces[name] = space
+        match write:
+            case Append():
+                entries[name, handle(write.entry.id)] = None
+            case Put() | Delete() | Touch() | Embed():
+                items.update({(name, handle(id)): None for id in _ids(write)})
+            case Save() | Journal() | SetStatus() | DropTask() | Restore():
+                tasks[name, handle(write.task)] = None
+            case _:
+                pass
     values: Values = {"tenant": kept(tenant), "spaces": list(spaces)}
     asked = [models.AS_JSON if items else "null", _SPACES]
     for name, sql, pairs in (("items", _ITEMS, items), ("entries", _ENTRIES, entries), ("tasks", _TASKS, tasks)):

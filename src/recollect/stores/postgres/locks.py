@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 from recollect.stores.ops import Embed, Put, TaskWrite, Write
 from recollect.stores.postgres.rows import space_handle
@@ -43,6 +44,7 @@ def _in_order(alone: set[int], shared: set[int]) -> list[Lock]:
     return [Lock(number, shared=number not in alone) for number in sorted(alone | shared)]
 
 
+@lru_cache(maxsize=1024)  # whoever writes to a space mostly writes there again
 def _number(space: Space, task: str) -> int:
     """Two that get the same number only wait for each other without need."""
     name = "\0".join((space.tenant, space_handle(space), task))

@@ -32,7 +32,7 @@ def prefix_of(space: Space) -> bytes:
 
 def names_of(space: Space) -> bytes:
     """The owner as the store remembers it, to be listed by."""
-    return raw(json.dumps([space.tenant, space.user, space.agent]))
+    return _names(space.tenant, space.user, space.agent)
 
 
 def within(space: Space) -> bytes:
@@ -93,6 +93,11 @@ def task_of(write: Write) -> TaskName | None:
 @lru_cache(maxsize=1024)  # every call names the same few owners, several times
 def _prefix(tenant: str, user: str, agent: str) -> bytes:
     return b"%s{%s.%s}:" % (ROOT, _digest(tenant), _digest(tenant, user, agent))
+
+
+@lru_cache(maxsize=1024)
+def _names(tenant: str, user: str, agent: str) -> bytes:
+    return raw(json.dumps([tenant, user, agent]))
 
 
 def _digest(*names: str) -> bytes:

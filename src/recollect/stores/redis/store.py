@@ -35,6 +35,9 @@ from recollect.stores.redis.wiping import Wiping
 from recollect.stores.tails import Reach, Tail
 from recollect.values import Space
 
+# Put together once: for each write of each batch it would take longer than to look at the write.
+_KEPT = LogWrite | TaskWrite
+
 
 def new_id() -> str:
     """A name for a batch that no other has."""
@@ -93,7 +96,7 @@ class RedisStore:
     async def _carry_out(self, writes: Sequence[Write]) -> tuple[bytes, Decision]:
         checked = [admitted(write) for write in writes]
         for write in checked:
-            if not isinstance(write, LogWrite | TaskWrite):
+            if not isinstance(write, _KEPT):
                 raise Unsupported(
                     f"Redis keeps logs and tasks, and no {type(write).__name__}; put the tier that needs it elsewhere"
                 )
