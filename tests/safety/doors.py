@@ -13,6 +13,7 @@ from typing import Any
 
 from recollect import AgentMemory
 from recollect.runtime.events import Telling
+from recollect.stores.ops import Entry
 from recollect.testing import ManualClock
 from recollect.tiers.facts import Fact
 
@@ -114,6 +115,11 @@ async def _conversation_taken(memory: AgentMemory, chance: Random, pool: Pool) -
     return await memory.conversation.import_from({**told, "messages": said})
 
 
+def _retold(memory: AgentMemory, chance: Random, pool: Pool) -> Any:
+    said = Entry(id=pool.id(chance), kind="user", content=pool.text(chance), at=pool.clock.now)
+    return memory.episodic.retold(said, {"role": "user"})
+
+
 def _settle(memory: AgentMemory, chance: Random, pool: Pool) -> Any:
     return memory.conversation.settle()
 
@@ -181,6 +187,7 @@ CASES: Mapping[str, Case] = {
     "episodic.drafted": lambda m, r, p: m.episodic.drafted(p.text(r), session=r.choice(SESSIONS), id=p.id(r)),
     "episodic.get_recent": lambda m, r, p: m.episodic.get_recent(50, session=r.choice([None, *SESSIONS])),
     "episodic.matching": lambda m, r, p: m.episodic.matching(p.text(r), 50, session=r.choice([None, *SESSIONS])),
+    "episodic.retold": _retold,
     "episodic.search": lambda m, r, p: m.episodic.search(p.text(r), 50, session=r.choice([None, *SESSIONS])),
     "episodic.sessions": lambda m, r, p: m.episodic.sessions(),
     "episodic.space": lambda m, r, p: m.episodic.space(r.choice(SESSIONS)),
