@@ -329,7 +329,7 @@ def print_tables(figures: Figures) -> None:
     columns = ("", "ours p50 / p95", "engine p50 / p95", "our share", f"aim ≤ {_AIM:g} %", "by hand", "ours /s")
     where = f"; servers {figures['away_ms']:g} ms away" if figures["away_ms"] else ""
     show(
-        f"{figures['items']:,} items of {figures['users']:,} users, in ms{where}; calls a second with {_AT_ONCE} at once",
+        f"{figures['items']:,} items of {figures['users']:,} users, in ms{where}; calls a second by {_AT_ONCE} at once",
         (*columns, "engine /s", "by hand /s"),
         rows,
         note="the aim is for servers: an embedded engine is no other place that its cost could be told apart by",

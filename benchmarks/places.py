@@ -96,7 +96,9 @@ class _Starts:
         async def copied() -> Twin:
             other = self._stack.enter_context(_running(RedisServer(self._directory / "twin").start(), "stop"))
             await asyncio.to_thread(_replicate, server, other)
-            return self._kept(Twin(redis=await RedisPlayer.open(self._there(other.url, other)), postgres=await self._copy(beside)))
+            return self._kept(
+                Twin(redis=await RedisPlayer.open(self._there(other.url, other)), postgres=await self._copy(beside))
+            )
 
         tiers = dict.fromkeys(("conversation", "episodic", "checkpoints"), url)
         calls = ("recall_episodes", "recall_sessions", *LOGS)
