@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -149,15 +149,20 @@ def asleep(seconds: float) -> Statement:
 async def test_what_fails_on_the_way_is_undone_told_in_our_words_and_gives_its_connection_back(journeys_url: str):
     # Mutants: the end of a transaction that does not look at the error, or does not translate it.
     one = await server.Server.open(journeys_url, connections=1, clock=None)
-    made = "create table recollect.unfinished (n int)"
+
+    async def begun(then: Callable[[server.Work], Awaitable[object]]) -> None:
+        async with one.writing("t") as work:
+            await work.run("create table recollect.unfinished (n int)", {})
+            await then(work)
+
+    async def changes_its_mind(_: server.Work) -> None:
+        raise LookupError("changed my mind")
+
     with pytest.raises(LookupError, match="changed my mind"):
-        async with one.writing("t") as work:
-            await work.run(made, {})
-            raise LookupError("changed my mind")
+        await begun(changes_its_mind)
+    # The table is not there, and the only connection is free.
     with pytest.raises(StoreUnavailable, match="division by zero"):
-        async with one.writing("t") as work:
-            await work.run(made, {})  # it is not there, and the only connection is free
-            await work.run(*BROKEN)
+        await begun(lambda work: work.run(*BROKEN))
     async with one.reading("t", ONE) as work:
         assert work.first == [(1,)]
     await one.close()
