@@ -129,6 +129,7 @@ OPTIONS = {"remember": FactOptions, "semantic.add": FactOptions, "episodic.store
 NOT_ASKED = {
     *("open", "close", "reembed", "check", "erasures", "verify_erasure", "lifecycle.stop"),
     *("checkpoints.loaded", "checkpoints.newest"),  # of the agent that runs a task: they take a value of ours
+    "episodic.retold",  # of whoever records a turn, in the same way
 }
 
 

@@ -78,6 +78,7 @@ class Meanings:
         self._turn = asyncio.Lock()
         self._failed: EmbedderFailed | None = None
         self._known = False
+        self._cosines: dict[str, float] = {}
 
     async def of_the_question(self) -> None:
         """Have the question embedded, once for everybody who is going to ask with it."""
@@ -97,12 +98,17 @@ class Meanings:
 
     async def cosines(self, texts: Sequence[str]) -> tuple[list[float], Calibration] | None:
         """How near each text is to the question; None while the embedder is down."""
+        compared = [text[:_COMPARED_LENGTH] for text in texts]
+        # What was said is among the episodes too, and is compared once.
+        new = [text for text in compared if text not in self._cosines]
         try:
-            rows = await self._embedded([text[:_COMPARED_LENGTH] for text in texts])
+            if new or self._failed is not None:
+                rows = await self._embedded(new)
+                self._cosines.update(zip(new, (rows[1:] @ rows[0]).tolist(), strict=True))
             calibration = await self._calibrated()
         except EmbedderFailed:
             return None
-        return (rows[1:] @ rows[0]).tolist(), calibration
+        return [self._cosines[text] for text in compared], calibration
 
     async def _embedded(self, texts: list[str]) -> Any:
         async with self._turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 from typing import TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from recollect.inference.base import Embedding
 from recollect.recall.fuse import Scored, Weights
-from recollect.stores.evidence import Evidence
+from recollect.stores.evidence import Glance
 
 Number = TypeVar("Number", float, NDArray[np.float64])
 
@@ -39,10 +40,10 @@ class Calibration:
     noise: float
     signal: float
 
-    def on_our_scale(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+    def on_our_scale(self, cosines: Number) -> Number:
         """Cosines as the default model would give them, which is what every weight was found with."""
         stretch = min((DEFAULT.signal - DEFAULT.noise) / (self.signal - self.noise), _MOST_STRETCH)
-        return np.asarray(DEFAULT.noise + (cosines - self.noise) * stretch)
+        return DEFAULT.noise + (cosines - self.noise) * stretch
 
 
 # Measured with the anchors on the default model, so that its first search need not.
@@ -99,16 +100,16 @@ def relevance(scored: Scored, weights: NDArray[np.float64], *, words_alone: bool
     return _standing(float(about.max()), evidence)
 
 
-def at_most(evidence: Evidence, cosines: NDArray[np.float64], *, words_alone: bool = False) -> float:
+def at_most(glance: Glance, calibration: Calibration, *, words_alone: bool = False) -> float:
     """What no candidate's relevance is beyond: as if the nearest of them had all the words that any of them has.
 
     Often that is too little, and then nothing needs to be put together for anybody.
     """
-    mass, has = float(evidence.weights.sum()), (evidence.parts > 0.0).any(axis=1)
-    covered = float(evidence.weights @ has) / mass if mass > 0.0 else 0.0
+    mass = sum(glance.weights)
+    covered = sum(compress(glance.weights, glance.held)) / mass if mass > 0.0 else 0.0
     if words_alone:
         return float((covered**2) ** _SHAPE) + _ROUNDED
-    nearest = float(np.fmax.reduce(cosines, initial=_UNRELATED))
+    nearest = max(calibration.on_our_scale(glance.nearest), _UNRELATED)
     meaning = min((nearest - _UNRELATED) / (1.0 - _UNRELATED), 1.0)
     return float(_about(meaning, covered) ** _SHAPE) + _ROUNDED
 

@@ -20,7 +20,7 @@ from recollect.recall.rank import Order, nudge
 from recollect.recall.sources import bounded, crowding, shared_out, site, without
 from recollect.settings import Settings
 from recollect.stores.base import Records
-from recollect.stores.evidence import Ask, Brief, Evidence, Lookup
+from recollect.stores.evidence import Ask, Brief, Evidence, Glance, Lookup
 from recollect.stores.ops import Model, Touch
 from recollect.stores.question import Question, Width
 from recollect.values import Hit, Space, Why
@@ -114,8 +114,9 @@ class Recall:
         proposed = self._settings.candidates if speakers else self._settings.candidates // 2
         width = question.width or Width(proposed, _REACH)
         limit = max(_twice(question), width.proposed)
-        ask = Ask(question.where, vector, asked.terms, limit, width.reach, self._model())
-        return await self._store.gather(ask, Judge(question, asked, calibration, speakers))
+        judge = Judge(question, asked, calibration, speakers)
+        ask = Ask(question.where, vector, asked.terms, limit, width.reach, self._model(), judge.may_show)
+        return await self._store.gather(ask, judge)
 
     async def _near(self, question: Question, calibration: Calibration) -> list[Hit] | frozenset[str]:
         """Asked by meaning alone where nobody speaks, there is nothing to plan: no words, no neighbours, no names."""
@@ -148,13 +149,10 @@ class Judge:
         """The hits; or everybody who speaks here, when the question was planned without knowing them."""
         if evidence.speakers != self.speakers:
             return evidence.speakers
-        if not len(evidence):
+        if not len(evidence) or not self.may_show(evidence.glance):
             return []
-        again = self._asked_again(evidence, lookup)
-        cosines, words_alone = self.calibration.on_our_scale(evidence.cosines), self.question.mode == "text"
-        if at_most(evidence, cosines, words_alone=words_alone) < self.question.min_relevance:
-            return []
-        scored = fuse(evidence, self.asked, cosines)
+        again, words_alone = self._asked_again(evidence, lookup), self.question.mode == "text"
+        scored = fuse(evidence, self.asked, self.calibration.on_our_scale(evidence.cosines))
         # Rounded before the threshold is applied, so that a relevance that was shown can be asked for.
         worth = _relevance(scored, evidence, again, words_alone=words_alone).round(4)
         # Whoever is not relevant enough need not be ranked, and often that is everybody.
@@ -182,10 +180,17 @@ class Judge:
             for (at, relevance, score), why in zip(judged, reasons, strict=True)
         ]
 
+    def may_show(self, glance: Glance) -> bool:
+        """Whether somebody may be relevant enough, or be the question itself, which is counted: it has every word."""
+        if self.question.asks_again is not None and all(glance.held):
+            return True
+        most = at_most(glance, self.calibration, words_alone=self.question.mode == "text")
+        return most >= self.question.min_relevance
+
     def _asked_again(self, evidence: Evidence, lookup: Lookup) -> list[int]:
         """The candidates that are the question itself, asked before."""
         asks_again = self.question.asks_again
-        if asks_again is None or not len(evidence):
+        if asks_again is None:
             return []
         # Only what has every word of the question, and few others, can be the question. Most have not.
         longest = len(self.asked.terms) + _REPEATED

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,7 @@ _UNRELATED = Weights().unrelated
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(NamedTuple):
     """The words that a text shares with a question, and how much of the question's weight they carry, from 0 to 1."""
 
     share: float
@@ -85,11 +85,12 @@ def shared_with(query: str, groups: Sequence[tuple[str, ...]]) -> list[dict[int,
     wanted = frozenset(marks)
     # Most texts have none of the words, and those that do share the same few.
     known = [_WORDS.of(texts).common(wanted) for texts in groups]
-    several = Counter(chain.from_iterable(group.values() for group in known))
+    several = frozenset(chain.from_iterable(group.values() for group in known))
     if not several:
         return [{} for _ in groups]
     corpus = Corpus(max(sum(map(len, groups)), 1), 1.0)
-    weights = [rarity(corpus, sum(n for common, n in several.items() if mark in common)) for mark in marks]
+    holders = Counter(chain.from_iterable(chain.from_iterable(group.values() for group in known)))
+    weights = [rarity(corpus, holders[mark]) for mark in marks]
     asked = sum(weights)
     shared: dict[frozenset[int], Shared] = {}
     for common in several:

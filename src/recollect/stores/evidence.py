@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -82,6 +82,17 @@ class Matches:
     items: int = 0
 
 
+class Glance(NamedTuple):
+    """What candidates have between them: the best cosine, and of each term whether anybody has it and what it weighs.
+
+    The cosine is minus infinity where nobody has one.
+    """
+
+    nearest: float
+    held: Sequence[bool]
+    weights: Sequence[float]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
     """What to look for: a vector, words, or both; `limit` of each kind, and the turns within `reach` of those."""
@@ -93,6 +104,8 @@ class Ask:
     reach: int
     model: Model | None = None
     """The model that made the vector; a store that is bound to another refuses."""
+    worth_it: Callable[[Glance], bool] | None = None
+    """Whether such candidates need be looked at; a store that finds out early may answer that there is nobody."""
 
 
 class Lookup(Protocol):
@@ -120,6 +133,11 @@ class Evidence:
 
     def __len__(self) -> int:
         return len(self.briefs)
+
+    @property
+    def glance(self) -> Glance:
+        held = [bool(row.any()) for row in self.parts > 0.0]
+        return Glance(float(np.fmax.reduce(self.cosines, initial=-np.inf)), held, self.weights.tolist())
 
 
 def nothing(ask: Ask, speakers: frozenset[str] = frozenset()) -> Evidence:

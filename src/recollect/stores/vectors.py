@@ -78,8 +78,8 @@ def _are_plain(given: ArrayLike, dimensions: int) -> TypeGuard[NDArray[np.float3
 
 
 def _is_one(vector: NDArray[np.float32]) -> bool:
-    with np.errstate(over="ignore"):  # what is too large to be squared is not of length one
-        return abs(float(vector @ vector) - 1.0) < _UNIT
+    # By `vdot`, which tells nobody of what is too large to be squared: that is not of length one.
+    return abs(float(np.vdot(vector, vector)) - 1.0) < _UNIT
 
 
 def packed(rows: NDArray[np.float32]) -> NDArray[np.float16]:

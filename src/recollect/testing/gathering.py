@@ -10,7 +10,7 @@ import pytest
 
 from recollect.errors import EmbeddingModelMismatch
 from recollect.stores.base import Records
-from recollect.stores.evidence import Ask, Evidence
+from recollect.stores.evidence import Ask, Evidence, Glance
 from recollect.stores.ops import Delete
 from recollect.testing.samples import ADA_ELSEWHERE, EVERYTHING, MODEL, OTHER_MODEL, SPACE, put, turn, vector
 
@@ -98,6 +98,31 @@ class GatheringContract:
     async def test_an_empty_space_has_no_evidence(self, store: Records) -> None:
         found = await evidence(store, terms=("apple",))
         assert (len(found), found.parts.shape, found.weights.tolist()) == (0, (1, 0), [0.0])
+
+    async def test_who_is_not_worth_a_look_may_be_left_out(self, store: Records) -> None:
+        """What is told of the candidates is true of all of them, and who they are told as nobody else sees."""
+        await store.write(
+            put("near", [0.8, 0.6, 0, 0], terms="plum"),
+            put("far", [0, 1, 0, 0], terms="apple"),
+            put("dumb", terms="fig"),
+        )
+        seen: list[Glance] = []
+
+        def looked_at(glance: Glance) -> bool:
+            seen.append(glance)
+            return len(seen) > 1
+
+        terms = ("apple", "fig", "pear")
+        every = await evidence(store, terms=terms)
+        left = await evidence(store, terms=terms, worth_it=looked_at)
+        assert names(left) in ([], names(every))
+        assert left.speakers == every.speakers
+        assert left.weights.tolist() == pytest.approx(every.weights.tolist())
+        assert names(await evidence(store, terms=terms, worth_it=looked_at)) == names(every) == ["dumb", "far", "near"]
+        for glance in (every.glance, *seen):
+            assert glance.nearest == pytest.approx(0.8, abs=1e-3)
+            assert glance.held == [True, True, False]
+            assert glance.weights == pytest.approx(every.weights.tolist())
 
     async def test_words_alone_need_no_vector(self, store: Records) -> None:
         await store.write(put("a", [1, 0, 0, 0], terms="apple"), put("b", [1, 0, 0, 0], terms="fig"))

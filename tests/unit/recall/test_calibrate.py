@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recollect import AgentMemory
 from recollect.inference.base import Embedding
-from recollect.recall.calibrate import at_most, calibrated, relevance
+from recollect.recall.calibrate import DEFAULT, at_most, calibrated, relevance
 from tests.embedders import HashEmbedder, hashed
 from tests.unit.recall.scene import Candidate, relevances, scored
 
@@ -75,7 +75,7 @@ def test_nobody_is_more_relevant_than_anybody_could_be(candidates: list[Candidat
     """Whatever the turns beside it lend to each: what is passed over unseen would not have been shown."""
     evidence, result = scored(candidates)
     worth = relevance(result, evidence.weights, words_alone=words_alone).round(4)
-    assert worth.max() < at_most(evidence, evidence.cosines, words_alone=words_alone)
+    assert worth.max() < at_most(evidence.glance, DEFAULT, words_alone=words_alone)
 
 
 def test_no_evidence_is_irrelevant_and_all_of_it_is_relevant():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import psycopg
 import pytest
 
+from recollect.errors import StoreUnavailable
 from recollect.stores.evidence import Ask
 from recollect.stores.ops import Append, Entry
 from recollect.stores.postgres import PostgresStore, connections, server
@@ -143,3 +144,25 @@ async def test_whoever_takes_too_long_is_cut_off_and_nobody_else(journeys_url: s
 
 def asleep(seconds: float) -> Statement:
     return Statement("select pg_sleep(%(seconds)s)", {"seconds": seconds})
+
+
+async def test_what_fails_on_the_way_is_undone_told_in_our_words_and_gives_its_connection_back(journeys_url: str):
+    # Mutants: the end of a transaction that does not look at the error, or does not translate it.
+    one = await server.Server.open(journeys_url, connections=1, clock=None)
+
+    async def begun(then: Callable[[server.Work], Awaitable[object]]) -> None:
+        async with one.writing("t") as work:
+            await work.run("create table recollect.unfinished (n int)", {})
+            await then(work)
+
+    async def changes_its_mind(_: server.Work) -> None:
+        raise LookupError("changed my mind")
+
+    with pytest.raises(LookupError, match="changed my mind"):
+        await begun(changes_its_mind)
+    # The table is not there, and the only connection is free.
+    with pytest.raises(StoreUnavailable, match="division by zero"):
+        await begun(lambda work: work.run(*BROKEN))
+    async with one.reading("t", ONE) as work:
+        assert work.first == [(1,)]
+    await one.close()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import psycopg
 from psycopg import errors
@@ -15,20 +14,38 @@ from recollect.stores.calls import calls_off
 CLOSED = "this store was closed; open it again to use it"
 
 
-@contextmanager
-def translated(place: str) -> Iterator[None]:
+class _Translated:
+    """Entered for every statement, where a generator would cost more than it does."""
+
+    __slots__ = ("_before", "_place")
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._before = calls_off()
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.tell(error)
+
+    def tell(self, error: BaseException | None) -> None:
+        """Raise our own error for one of the driver's; any other is the caller's to raise."""
+        if isinstance(error, psycopg.Error):
+            if calls_off() > self._before:
+                raise asyncio.CancelledError from error
+            raise ours(error, self._place) from error
+        if isinstance(error, UnicodeEncodeError):
+            raise BadInput(
+                f"a text has half a character (a lone surrogate) at {error.start}; decode it properly"
+            ) from error
+
+
+def translated(place: str) -> _Translated:
     """Driver errors become ours, with their cause; `place` names the server without any password."""
-    before = calls_off()
-    try:
-        yield
-    except psycopg.Error as error:
-        if calls_off() > before:
-            raise asyncio.CancelledError from error
-        raise ours(error, place) from error
-    except UnicodeEncodeError as error:
-        raise BadInput(
-            f"a text has half a character (a lone surrogate) at {error.start}; decode it properly"
-        ) from error
+    return _Translated(place)
 
 
 def ours(error: psycopg.Error, place: str) -> RecollectError:

@@ -19,7 +19,7 @@ from pgvector import Vector as FullVector
 from recollect.errors import BadVector
 from recollect.stores.base import Vector
 from recollect.stores.bm25 import K1, B, Corpus, contribution, rarity
-from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Found, Matches, in_order, place_key
+from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Found, Glance, Matches, in_order, place_key
 from recollect.stores.postgres import index, models
 from recollect.stores.postgres.filters import Filter, Parts
 from recollect.stores.postgres.journey import Rows, Statement, Values
@@ -209,7 +209,11 @@ class Candidates:
     """Whether some are here who may turn out not to be among the first, or who stand around those."""
 
 
-NOBODY = Candidates([], np.empty(0), np.empty((0, 0)), np.empty(0), [])
+def _nobody(weights: Sequence[float]) -> Candidates:
+    return Candidates([], np.empty(0), np.empty((len(weights), 0)), np.array(weights, np.float64), [])
+
+
+NOBODY = _nobody([])
 
 
 def first_of(space: Space) -> Statement:
@@ -232,8 +236,7 @@ async def look(work: Work, at: Standing, ask: Ask, *, once: bool = False) -> Can
     """
     handles = [handle(term) if sayable(term) else "" for term in ask.terms]  # no term is empty
     if at.number is None or not at.corpus.items or (ask.vector is None and not any(handles)):
-        weights = [rarity(at.corpus, 0) if at.corpus.items else 0.0 for _ in handles]
-        return Candidates([], np.empty(0), np.empty((len(handles), 0)), np.array(weights), [])
+        return _nobody([rarity(at.corpus, 0) if at.corpus.items else 0.0 for _ in handles])
     filter, limit = Filter(ask.where), max(ask.limit, 1)  # of none, too, it is told what the terms are worth
     by_meaning = ask.vector is not None and await _can_be_near(work, at, ask.vector)
     by_index = by_meaning and at.indexed is True and filter.is_wide
@@ -256,6 +259,8 @@ async def look(work: Work, at: Standing, ask: Ask, *, once: bool = False) -> Can
             most *= 4
     held = dict(zip(asked or (), holders or (), strict=True))
     weights = [rarity(at.corpus, held.get(number, 0)) for number in range(1, len(handles) + 1)]
+    if ask.worth_it is not None and not ask.worth_it(_glance(rows, cosines, weights)):
+        return _nobody(weights)
     return _laid_out(rows, cosines, weights, at.corpus, crowded=max(near, matched) > ask.limit)
 
 
@@ -310,9 +315,15 @@ def _cosines(vectors: list[bytes | None], query: Vector | None) -> Column:
     cosines = np.full(len(vectors), np.nan)
     if query is not None:
         there = [at for at, vector in enumerate(vectors) if vector is not None]
-        packed = np.frombuffer(b"".join(filter(None, vectors)), [("head", ">u4"), ("data", ">f2", len(query))])
+        packed = np.frombuffer(b"".join(filter(None, vectors)), _as_sent(len(query)))
         cosines[there] = packed["data"].astype(np.float64) @ query.astype(np.float64)
     return cosines
+
+
+@lru_cache(maxsize=16)
+def _as_sent(dim: int) -> np.dtype[np.void]:
+    """A vector on the line: how long it is, and its numbers."""
+    return np.dtype([("head", ">u4"), ("data", ">f2", dim)])
 
 
 def _complete(cosines: Column, limit: int, edge: float, dim: int) -> bool:
@@ -320,6 +331,13 @@ def _complete(cosines: Column, limit: int, edge: float, dim: int) -> bool:
     # What halving the question's precision, and summing in single precision, can move a cosine by.
     slack = 2.0**-11 + dim * 2.0**-24 + _NOISE
     return int(np.count_nonzero(cosines > edge + slack)) >= limit
+
+
+def _glance(rows: list[tuple[Any, ...]], cosines: Column, weights: Sequence[float]) -> Glance:
+    """Before anything is laid out, which takes longer: often nobody is near, and few have a word."""
+    held = frozenset().union(*(row[WIDTH + 1] for row in rows if row[WIDTH + 1] is not None))
+    nearest = float(np.fmax.reduce(cosines, initial=-np.inf))
+    return Glance(nearest, [number in held for number in range(1, len(weights) + 1)], weights)
 
 
 def _laid_out(

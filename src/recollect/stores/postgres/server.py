@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
@@ -34,7 +34,6 @@ _ABOUT = """
 """
 _NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _AS = "select set_config('recollect.tenant', %(tenant)s, true), set_config('recollect.everyone', %(everyone)s, true)"
-_BEGIN_READING = "begin isolation level repeatable read read only"
 _SEE = f"{_AS}, {_NOW}"
 # Locks are taken in the order they are given in. What is selected beside their count comes after them: who came later
 # has the later time. Whoever is frozen in the middle would hold up all who wait for the same locks, for as long as that
@@ -61,6 +60,7 @@ NOW = f"(select coalesce(%(now)s::bigint, {_NOW}))"
 
 _REPLANNED = Statement("set local plan_cache_mode = force_custom_plan", {})
 _BEGIN = Statement("begin", {})
+_BEGIN_READING = Statement("begin isolation level repeatable read read only", {})
 _COMMIT = Statement("commit", {})
 
 
@@ -135,6 +135,11 @@ class Server:
                 await migrate(first, some.place)
         return cls(some, clock, weak_commits=weak)
 
+    @property
+    def place(self) -> str:
+        """What it is called in an error, without any password."""
+        return self._connections.place
+
     async def close(self) -> None:
         await self._connections.close()
 
@@ -144,14 +149,14 @@ class Server:
 
     async def alone(self, act: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Something that takes its time, on a connection of its own."""
-        with translated(self._connections.place):
+        with translated(self.place):
             async with await self.made() as connection:
                 return await act(connection)
 
-    def reading(self, tenant: str | None, first: Statement | None = None) -> AbstractAsyncContextManager[Work]:
+    def reading(self, tenant: str | None, first: Statement | None = None) -> Transaction:
         """One moment of the store, as one tenant or, with None, as all of them."""
-        begin = (Statement(_BEGIN_READING, {}), Statement(_SEE, _seen_as(tenant)))
-        return self._working(begin, tenant, first)
+        begin = (_BEGIN_READING, Statement(_SEE, _seen_as(tenant)))
+        return Transaction(self, begin if first is None else (*begin, first), tenant)
 
     @property
     def moment(self) -> int | None:
@@ -160,9 +165,9 @@ class Server:
 
     async def read(self, tenant: str, statement: str, values: Values) -> Rows:
         """The rows of one statement, by one journey to the server and back."""
-        begin = (Statement(_BEGIN_READING, {}), Statement(_SEE, _seen_as(tenant)))
-        with translated(self._connections.place):
-            connection, answers = await self._begun((*begin, Statement(statement, values), _COMMIT))
+        see = Statement(_SEE, _seen_as(tenant))
+        with translated(self.place):
+            connection, answers = await self._begun((_BEGIN_READING, see, Statement(statement, values), _COMMIT))
             await self._connections.give_back(connection)
         return answers[2]
 
@@ -174,7 +179,7 @@ class Server:
         *,
         lasting: bool = True,
         hurried: bool = True,
-    ) -> AbstractAsyncContextManager[Work]:
+    ) -> Transaction:
         """A transaction that holds some locks. The clock is read under them: who came later has the later time.
 
         One that is not hurried may take as long as it takes.
@@ -183,27 +188,25 @@ class Server:
         held = {"locks": [lock.number for lock in locks], "shared": [lock.shared for lock in locks]}
         more = {"frozen": str(_FROZEN_MS), "commits": commits, **held}
         begin = (_BEGIN, Statement(_HOLD, _seen_as(tenant) | more))
-        return self._working(begin, tenant, first, hurried=hurried)
+        return Transaction(self, begin if first is None else (*begin, first), tenant, hurried=hurried)
 
-    @asynccontextmanager
-    async def _working(
-        self, begin: Sequence[Statement], tenant: str | None, first: Statement | None, *, hurried: bool = True
-    ) -> AsyncIterator[Work]:
-        with translated(self._connections.place):
-            connection, answers = await self._begun(begin if first is None else (*begin, first))
-            if not hurried:
-                self._connections.leave_alone(connection)
-            now = self._clock() if self._clock else from_micros(answers[1][0][-1])
-            work = Work(connection, now, tenant, answers[-1])
-            try:
-                yield work
-                if not work.over:
-                    await work.end([])
-            except BaseException:
-                await _undone(connection)
-                raise
-            finally:
-                await self._connections.give_back(connection)
+    async def begun(self, start: Sequence[Statement], tenant: str | None, *, hurried: bool) -> Work:
+        """Work that was begun with some statements; whoever asks for it ends it, too."""
+        connection, answers = await self._begun(start)
+        if not hurried:
+            self._connections.leave_alone(connection)
+        now = self._clock() if self._clock else from_micros(answers[1][0][-1])
+        return Work(connection, now, tenant, answers[-1])
+
+    async def ended(self, work: Work, *, failed: bool) -> None:
+        """Commit what was done, or undo it, and keep the connection for the next one."""
+        try:
+            if failed:
+                await _undone(work.connection)
+            elif not work.over:
+                await _committed(work)
+        finally:
+            await self._connections.give_back(work.connection)
 
     async def _begun(self, start: Sequence[Statement]) -> tuple[AsyncConnection[Any], list[Rows]]:
         """A connection on which the transaction has begun, and the answers to the statements that it began with.
@@ -230,6 +233,34 @@ class Server:
         return connection, answers
 
 
+class Transaction:
+    """Work from its first statements to its end, with the driver's errors as ours: a class, since every call has some.
+
+    A generator for it, and another one for the errors, would take as long as some statements do.
+    """
+
+    def __init__(self, server: Server, start: Sequence[Statement], tenant: str | None, *, hurried: bool = True) -> None:
+        self._server = server
+        self._start = start
+        self._tenant = tenant
+        self._hurried = hurried
+        self._translated = translated(server.place)
+        self._work: Work | None = None
+
+    async def __aenter__(self) -> Work:
+        with self._translated:
+            self._work = await self._server.begun(self._start, self._tenant, hurried=self._hurried)
+        return self._work
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._work is not None
+        with self._translated:
+            await self._server.ended(self._work, failed=error is not None)
+        self._translated.tell(error)
+
+
 def seen_as(tenant: str) -> Statement:
     """Has the statements after it see one tenant, and nobody else."""
     return Statement(_AS, _seen_as(tenant))
@@ -237,6 +268,14 @@ def seen_as(tenant: str) -> Statement:
 
 def _seen_as(tenant: str | None) -> Values:
     return {"tenant": "", "everyone": "on"} if tenant is None else {"tenant": kept(tenant), "everyone": ""}
+
+
+async def _committed(work: Work) -> None:
+    try:
+        await work.end([])
+    except BaseException:
+        await _undone(work.connection)
+        raise
 
 
 async def _undone(connection: AsyncConnection[Any]) -> None:
