@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recollect.inference.base import Embedding
-from recollect.memory.looking_back import Meanings
+from recollect.memory.meanings import Meanings
 from tests.embedders import HashEmbedder, MoodyEmbedder
 
 QUESTION = "Where does the neighbour play the cello?"

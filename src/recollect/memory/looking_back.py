@@ -6,20 +6,17 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from recollect.errors import EmbedderFailed
-from recollect.inference.base import Embedding
 from recollect.lifecycle.statements import asks_to_be_forgotten
 from recollect.memory.asked import Asked
 from recollect.memory.candidates import LASTS, Candidate, Session, Told
+from recollect.memory.meanings import Meanings
 from recollect.memory.said import Heard, Said, open_to_all
 from recollect.recall.across import Found, together
-from recollect.recall.calibrate import DEFAULT, Calibration, calibrated
+from recollect.recall.calibrate import DEFAULT, Calibration
 from recollect.recall.echoes import echoes, key
 from recollect.recall.leaning import is_bare, leans
 from recollect.recall.learned import Learned
@@ -32,7 +29,7 @@ from recollect.tiers.entries import entire
 from recollect.tiers.messages import ROLES
 from recollect.values import Hit, Scope, Space
 
-__all__ = ["LASTS", "Lately", "Meanings"]
+__all__ = ["LASTS", "Lately"]
 
 # The newest so many of a log are looked at. Of what was said this is what a question may lean on, and what is so new
 # that it may not be indexed yet; all the rest is found by the index.
@@ -42,9 +39,8 @@ _MESSAGES = Reach(own=24, others=2, of_each=16)
 _SAID_ELSEWHERE = frozenset(("user", "assistant", "tool"))
 _SPEAKERS = frozenset(ROLES) - {"system"}
 
-# So many of the newest are compared by meaning, and so much of each: a text costs the model what a question does.
+# So many of the newest are compared by meaning: a text costs the model what a question does.
 _COMPARED = 12
-_COMPARED_LENGTH = 600
 
 # Whoever asks has the last messages before their eyes, more often than not.
 _NEWEST_MESSAGES = 3
@@ -66,69 +62,6 @@ _SUMMARY = "earlier in this session"
 
 Summary = Callable[[], Awaitable[str | None]]
 """Asks a conversation for what stands for its older messages."""
-
-
-class Meanings:
-    """The vectors of one question and of the texts it is held against."""
-
-    def __init__(self, embedding: Embedding, query: str) -> None:
-        self._embedding = embedding
-        self._query = query
-        # One at a time, so that the second who asks finds in the embedder's cache what the first has had made.
-        self._turn = asyncio.Lock()
-        self._failed: EmbedderFailed | None = None
-        self._known = False
-        self._cosines: dict[str, float] = {}
-
-    async def of_the_question(self) -> None:
-        """Have the question embedded, once for everybody who is going to ask with it."""
-        if not self._known:
-            await self._embedded([])
-            self._known = True
-
-    async def of_the_question_if_it_can_be(self) -> None:
-        """The same for those who can do without."""
-        with suppress(EmbedderFailed):
-            await self.of_the_question()
-
-    @property
-    def failed(self) -> bool:
-        """Whether the embedder has been found to be down."""
-        return self._failed is not None
-
-    async def cosines(self, texts: Sequence[str]) -> tuple[list[float], Calibration] | None:
-        """How near each text is to the question; None while the embedder is down."""
-        compared = [text[:_COMPARED_LENGTH] for text in texts]
-        # What was said is among the episodes too, and is compared once.
-        new = [text for text in compared if text not in self._cosines]
-        try:
-            if new or self._failed is not None:
-                rows = await self._embedded(new)
-                self._cosines.update(zip(new, (rows[1:] @ rows[0]).tolist(), strict=True))
-            calibration = await self._calibrated()
-        except EmbedderFailed:
-            return None
-        return [self._cosines[text] for text in compared], calibration
-
-    async def _embedded(self, texts: list[str]) -> Any:
-        async with self._turn:
-            if self._failed is not None:  # it is not waited for again and again
-                raise self._failed
-            try:
-                return await self._embedding.embed([self._query, *texts])
-            except EmbedderFailed as error:
-                self._failed = error
-                raise
-
-    async def _calibrated(self) -> Calibration:
-        known = _CALIBRATED.get(self._embedding)
-        if known is None or known[0] != self._embedding.fingerprint:
-            known = (self._embedding.fingerprint, await calibrated(self._embedding))
-            _CALIBRATED[self._embedding] = known
-        return known[1]
-
-
-_CALIBRATED: WeakKeyDictionary[Embedding, tuple[str, Calibration]] = WeakKeyDictionary()
 
 
 class Lately:

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from recollect.errors import EmbedderFailed
 from recollect.lifecycle.overtaken import Overtaken, asks_of_the_past, overtaken
 from recollect.memory.asked import Asked
-from recollect.memory.looking_back import LASTS, Lately, Meanings
+from recollect.memory.looking_back import LASTS, Lately
+from recollect.memory.meanings import Meanings
 from recollect.memory.parts import Parts
 from recollect.memory.said import Said
 from recollect.recall.across import Found, Source, across, together
