@@ -8,7 +8,8 @@ BIN := .venv/bin
 # which reads better in a debugger.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n $(WORKERS)
+# Where a worker dies the run ends: its other tests would be waited for.
+PARALLEL := -n $(WORKERS) --max-worker-restart 0
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet --upgrade \
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -32,6 +33,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "recollect")
 # interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# A test that takes more and more memory fails by itself, before the system ends whatever it finds.
+_MOST_MEMORY = 8 << 30
+resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 @pytest.hookimpl(optionalhook=True)

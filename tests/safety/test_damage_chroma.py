@@ -110,7 +110,7 @@ PLACES: dict[str, tuple[Callable[[Collections], str], Callable[[Record], bool], 
 
 def damages(record: Record) -> Iterator[Record]:
     """The record with something else in it, each in its turn."""
-    for name, value in record.meta.items():
+    for name, value in sorted(record.meta.items()):  # each reading has its own order, and some are tried of all
         rest = {key: one for key, one in record.meta.items() if key != name}
         yield Record(record.id, rest, record.text)
         for other in PLAIN:
@@ -147,6 +147,36 @@ async def test_whatever_is_read_of_it_is_whole_or_called_damaged(kind: str, coll
         store._worker.shutdown()
     assert faults == set()
     assert refused > 3
+
+
+@pytest.mark.parametrize("number", [0, -1, 65, 1 << 40])
+async def test_a_number_of_passages_that_nobody_wrote(number: int, collections: Collections):
+    """Mutant: `_ref` believes any number; who reads the vectors then takes all memory there is."""
+    await filled(collections)
+    name = items_of(SPACE)
+    record = next(one for one in collections.read(name) if is_item(one))
+    cell = json.loads(str(record.meta["cell"]))
+    [generation] = cell["refs"]
+    cell["refs"][generation][1] = number
+    collections.delete(name, [record.id])
+    collections.add(name, [Record(record.id, {**record.meta, "cell": json.dumps(cell)}, record.text)])
+    store = store_of(collections)
+    for read in OF_ITEMS[:4]:
+        assert await outcome(partial(read, store), SECRET) == "refused"
+    store._worker.shutdown()
+
+
+@pytest.mark.parametrize("number", [1, 65, 1 << 40])
+async def test_a_number_of_pieces_that_nobody_wrote(number: int, collections: Collections):
+    """Mutant: the pieces are asked for by their names, as many as the batch says that there are."""
+    await filled(collections)
+    record = max(collections.read(chain.NAME), key=lambda one: int(str(one.meta["n"])))
+    collections.delete(chain.NAME, [record.id])
+    collections.add(chain.NAME, [Record(record.id, {**record.meta, "parts": number}, record.text)])
+    store = store_of(collections)
+    for read in OF_BATCHES:
+        assert await outcome(partial(read, store), SECRET) == "refused"
+    store._worker.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,19 @@ from typing import Any, NamedTuple, get_args
 
 from recollect.clock import aware, to_micros
 from recollect.stores.chroma.collections import Record
-from recollect.stores.damage import mapping, maybe_moment, maybe_text, moment, number, one_of, text, texts, whole
+from recollect.stores.damage import (
+    Misshapen,
+    mapping,
+    maybe_moment,
+    maybe_text,
+    moment,
+    number,
+    one_of,
+    text,
+    texts,
+    whole,
+)
+from recollect.stores.vectors import MOST_PASSAGES
 from recollect.values import NOTHING, MemoryItem, Scope, Space, Tier, Turn
 
 PREFIX = "recollect."
@@ -170,4 +182,7 @@ def _turn(session: Any, position: Any, speaker: Any) -> Turn:
 
 
 def _ref(batch: Any, passages: Any) -> Ref:
-    return Ref(whole("batch", batch), whole("passages", passages))
+    # Whoever meets a reference walks through its passages: a number that nobody wrote would never end.
+    if not 1 <= whole("passages", passages) <= MOST_PASSAGES:
+        raise Misshapen("passages are none, or more than an item has")
+    return Ref(whole("batch", batch), passages)

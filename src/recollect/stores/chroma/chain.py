@@ -14,7 +14,7 @@ from recollect.errors import SchemaTooNew, StoreCorrupt, StoreUnavailable
 from recollect.stores.chroma.batch import Batch
 from recollect.stores.chroma.cells import PREFIX
 from recollect.stores.chroma.collections import Collections, Meta, Record
-from recollect.stores.damage import as_written, text, whole
+from recollect.stores.damage import Misshapen, as_written, text, whole
 
 NAME = f"{PREFIX}chain"
 SCHEMA = 2
@@ -125,10 +125,11 @@ class Chain:
         with as_written(_named(record)):
             by, written = text("by", meta["by"]), text("batch", meta.get("batch", ""))
             if parts:
-                ids = [_piece_id(by, part) for part in range(parts)]
-                found = self._collections.read(NAME, ids=ids)
+                found = self._collections.read(NAME, where={"for": number})
                 pieces = {one.id: text("piece", one.meta["piece"]) for one in found}
-                written = "".join(pieces.get(id, "") for id in ids)
+                if parts > len(pieces):
+                    raise Misshapen("pieces are missing")
+                written = "".join(pieces[_piece_id(by, part)] for part in range(parts))
             return Batch.parse(number, by, floor, written)
 
 
