@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.deadline import within
 from recollect.errors import BadVector, EmbedderFailed, RecollectError, StoreClosed
 from recollect.inference.failures import Trouble
 
@@ -134,7 +135,7 @@ class Embedding:
         if self._closed:
             raise StoreClosed("this memory was closed; open it again")
         try:
-            async with asyncio.timeout(self._timeout):
+            with within(self._timeout):
                 return await called(embedder.embed_batch, texts, self._thread)
         except TimeoutError as error:
             raise EmbedderFailed(

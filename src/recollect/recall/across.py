@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recollect.deadline import within
 from recollect.errors import EmbedderFailed, StoreClosed, StoreError
 from recollect.recall.echoes import echoes, key
 from recollect.recall.lines import Line
@@ -124,7 +125,7 @@ async def _answer(source: Source) -> Found | _Failure:
     if not source.stored:
         return await source.ask()
     try:
-        async with asyncio.timeout(source.patience):
+        with within(source.patience):
             return await source.ask()
     except StoreClosed:
         raise  # nothing is down: the caller closed it

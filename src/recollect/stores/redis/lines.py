@@ -8,6 +8,8 @@ from typing import Any
 from redis import exceptions
 from redis.asyncio import ConnectionPool
 
+from recollect.deadline import within
+
 
 class Lines:
     """Connections as the client makes them, of which the one that was used last is used first.
@@ -29,7 +31,7 @@ class Lines:
             line = self._idle.pop() if self._idle else self._pool.make_connection()  # type: ignore[no-untyped-call]
             self._busy.add(line)
             try:
-                async with asyncio.timeout(self._patience):
+                with within(self._patience):
                     return await self._asked(line, packed(command.encode(), *parts))
             except TimeoutError as error:
                 raise exceptions.TimeoutError(f"no answer within {self._patience:g} seconds") from error

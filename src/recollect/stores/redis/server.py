@@ -17,6 +17,7 @@ from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCl
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from recollect.deadline import within
 from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreUnavailable
 from recollect.stores.calls import calls_off
 from recollect.stores.redis.failures import FAILURES, answered, passes, said, shown
@@ -171,7 +172,7 @@ class Server:
         before = calls_off()
         while True:
             try:
-                async with asyncio.timeout(self._patience.altogether):
+                with within(self._patience.altogether):
                     answer = await answered(work)
                 if calls_off() > before:  # the client's pool swallows one now and then, and answers
                     raise asyncio.CancelledError
