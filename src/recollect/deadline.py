@@ -1,4 +1,4 @@
-"""A time by which something has to be over: as `asyncio.timeout` keeps it, for calls that are many and nearly always in time.
+"""A time by which something has to be over, as `asyncio.timeout` keeps it, for calls that are many and mostly in time.
 
 That one sets a timer for every call and takes it back, which costs more than some calls do. Here all calls of an event
 loop share one timer: it is set for the first of them that could be late, and left alone when that one is not.
