@@ -36,7 +36,7 @@ _order = count()
 
 
 class Sent(NamedTuple):
-    """Statements of one journey, or a command, and how much each of them found."""
+    """Statements of one journey, or a command, and what they found: counted only when it is compared."""
 
     what: Any
     found: Any
@@ -109,7 +109,7 @@ async def _journey(connection: Any, statements: Sequence[Statement]) -> list[Row
         job = _open[connection] = Job("postgres")
         _tape().jobs.append(job)
     found = await journey(connection, statements)
-    _open[connection].sent.append(Sent(statements, [len(rows) for rows in found]))
+    _open[connection].sent.append(Sent(statements, found))
     if statements[-1].text == "commit":
         _open.pop(connection).end()
     return found
@@ -148,7 +148,7 @@ class _Lines(redis_side.Lines):
 async def _kept(command: tuple[Any, ...], asking: Awaitable[Any]) -> Any:
     job = Job("redis")
     answer = await asking
-    job.sent.append(Sent(command, _size(answer)))
+    job.sent.append(Sent(command, answer))
     job.end()
     _tape().jobs.append(job)
     return answer
@@ -308,7 +308,7 @@ async def _again(connection: psycopg.AsyncConnection[Any], sent: Sequence[Sent])
             await connection.execute(what, prepare=False)
         else:
             answers = await journey(connection, what)
-            differences += sum(len(rows) != before for rows, before in zip(answers, found, strict=True))
+            differences += sum(len(rows) != len(before) for rows, before in zip(answers, found, strict=True))
     return differences
 
 
@@ -328,7 +328,7 @@ class RedisPlayer:
 
     async def play(self, job: Job) -> int:
         [(command, found)] = job.sent
-        return int(_size(await self._client.execute_command(*command)) != found)
+        return int(_size(await self._client.execute_command(*command)) != _size(found))
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -136,7 +136,7 @@ class Evidence:
 
     @property
     def glance(self) -> Glance:
-        held = [bool(row.any()) for row in self.parts > 0.0]
+        held = (self.parts > 0.0).any(axis=1).tolist()
         return Glance(float(np.fmax.reduce(self.cosines, initial=-np.inf)), held, self.weights.tolist())
 
 
