@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from recollect import AgentMemory, BadInput, BadQuery, StoreError
 from recollect.recall.pack import is_recalled
+from recollect.stores.ops import Append
 from recollect.testing import ManualClock
 from recollect.values import Context
 from recollect.words.tokens import count_tokens
@@ -47,6 +49,12 @@ async def furnish(memory: AgentMemory, clock: ManualClock) -> None:
     clock.forward(timedelta(minutes=1))
     await memory.episodic.store("Retry with batches of 1,000 rows.", kind="decision")
     clock.forward(timedelta(minutes=1))
+
+
+async def long_talk(memory: AgentMemory, said: str) -> None:
+    """So long that a summary stands for its beginning."""
+    for text in (said, *(f"Plain remark number {number} about the weather in March." for number in range(46))):
+        await memory.conversation.add_message("user", text)
 
 
 def contents(context: Context, tier: str) -> list[str]:
@@ -105,14 +113,36 @@ class TestSections:
 
     async def test_the_summary_of_a_long_conversation_and_older_messages_are_found(self, memory: AgentMemory):
         talk = memory.scoped(session="long").conversation
-        await talk.add_message("user", "The cello of my grandmother is in the attic.")
-        for number in range(40):
-            await talk.add_message("user", f"Plain remark number {number} about the weather in March.")
+        await long_talk(memory.scoped(session="long"), "The cello of my grandmother is in the attic.")
         context = await memory.scoped(session="long").recall("cello grandmother attic")
         assert "cello of my grandmother is in the attic" in " ".join(context.sections["Current session"])
         assert await talk.summary()
         leaning = await memory.scoped(session="long").recall("Where were we?")
         assert "- earlier in this session: " in str(leaning)
+
+    async def test_a_summary_of_what_was_cleared_is_not_told(self, memory: AgentMemory):
+        """As a summariser leaves it that was still at work. Mutant: it is taken at its word."""
+        here = memory.scoped(session="long")
+        await long_talk(here, "The cello of my grandmother is in the attic.")
+        log = memory._parts.stores.log("conversation")
+        [late] = await log.recent(here.conversation.space, limit=1, kinds=("summary",))
+        await here.conversation.clear()
+        await here.conversation.add_message("user", "Anew, about the weather.")
+        await log.append(Append(space=here.conversation.space, entry=replace(late, content="We spoke of the cello.")))
+        assert contents(await here.recall("Where were we?"), "conversation") == ["Anew, about the weather."]
+        assert "cello" not in str(await here.recall("What did we say of the cello?"))
+
+    async def test_a_question_about_then_is_told_the_summary_of_then(self, memory: AgentMemory, clock: ManualClock):
+        """Mutant: the conversation is asked, which knows of now."""
+        here = memory.scoped(session="long")
+        await long_talk(here, "The cello of my grandmother is in the attic.")
+        then = clock()
+        clock.forward(timedelta(days=1))
+        await long_talk(here, "The harp of my aunt is in the cellar.")
+        assert "harp" in str(await here.recall("Where were we with the harp?"))
+        told = str(await here.recall("Where were we with the cello and the harp?", as_of=then))
+        assert "- earlier in this session: " in told
+        assert ("cello" in told, "harp" in told) == (True, False)
 
     async def test_instructions_are_not_recalled(self, memory: AgentMemory):
         await memory.conversation.add_message("system", "Speak of the cello in verse.")
