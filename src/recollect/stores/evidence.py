@@ -136,8 +136,9 @@ class Evidence:
 
     @property
     def glance(self) -> Glance:
-        held = (self.parts > 0.0).any(axis=1).tolist()
-        return Glance(float(np.fmax.reduce(self.cosines, initial=-np.inf)), held, self.weights.tolist())
+        held: NDArray[np.bool_] = (self.parts > 0.0).any(axis=1)
+        nearest = float(np.fmax.reduce(self.cosines, initial=-np.inf))
+        return Glance(nearest, held.tolist(), self.weights.tolist())
 
 
 def nothing(ask: Ask, speakers: frozenset[str] = frozenset()) -> Evidence:
