@@ -136,9 +136,9 @@ class Evidence:
 
     @property
     def glance(self) -> Glance:
-        held: NDArray[np.bool_] = (self.parts > 0.0).any(axis=1)
+        held: list[bool] = np.any(self.parts > 0.0, axis=1).tolist()
         nearest = float(np.fmax.reduce(self.cosines, initial=-np.inf))
-        return Glance(nearest, held.tolist(), self.weights.tolist())
+        return Glance(nearest, held, self.weights.tolist())
 
 
 def nothing(ask: Ask, speakers: frozenset[str] = frozenset()) -> Evidence:
