@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Protocol
 
 from recollect.errors import EmbedderFailed
@@ -69,14 +70,10 @@ class Recalling:
     def sources(self) -> list[Source]:
         """The tiers that were asked for, in the order in which they are read."""
         stores, patience = self._parts.stores, _PATIENCE + self._parts.settings.embed_timeout
-        scope, theirs = self._tiers.scope, self._in_their_words
-        lately = Lately(theirs, scope, self._meanings_of_theirs)
-        said = Said(self._parts.said, self._parts.facts, self._parts.embedding, scope, theirs)
-        summary = self._tiers.conversation.summary
         every: dict[Tier, Callable[[], Awaitable[Found]]] = {
             "working": self._working,
-            "conversation": lambda: self._as_it_is(lately.said(stores.log("conversation"), summary, said)),
-            "episodic": lambda: self._as_it_is(lately.happened(stores.log("episodic"))),
+            "conversation": self._said,
+            "episodic": lambda: self._as_it_is(self._lately.happened(stores.log("episodic"))),
             "semantic": self._semantic,
             "procedural": self._procedural,
         }
@@ -106,6 +103,17 @@ class Recalling:
         texts = (text, state.task, begun, state.current_goal, *state.subgoals, *state.scratchpad, *results)
         says = tuple(one for one in texts if isinstance(one, str) and one)
         return Found([Line(hit=hit, section=CURRENT, worth=_ALWAYS, lasts=LASTS["working"], says=says)])
+
+    @cached_property
+    def _lately(self) -> Lately:
+        """Made by the first that needs it: by then the search of facts, which takes longest, is under way."""
+        return Lately(self._in_their_words, self._tiers.scope, self._meanings_of_theirs)
+
+    async def _said(self) -> Found:
+        parts, tiers = self._parts, self._tiers
+        said = Said(parts.said, parts.facts, parts.embedding, tiers.scope, self._in_their_words)
+        log = parts.stores.log("conversation")
+        return await self._as_it_is(self._lately.said(log, tiers.conversation.summary, said))
 
     async def _semantic(self) -> Found:
         asked, search = self._asked, self._tiers.semantic.search
