@@ -18,7 +18,7 @@ from recollect.stores.damage import Misshapen, as_written
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.sqlite import SqliteStore
 from recollect.testing.erasing import erasure, receipt
-from recollect.testing.samples import EVERYTHING, LOG, SPACE, TASKS, append, ids, note, put, save
+from recollect.testing.samples import EVERYTHING, LOG, SPACE, TASKS, append, ids, note, put, save, vector
 from recollect.values import Turn
 from tests.safety.shaped import outcome
 from tests.servers.postgres import Server
@@ -147,6 +147,36 @@ async def test_the_name_of_the_model(tmp_path: Path, written: str):
     raw.execute("update meta set value = ? where name = 'model'", (written,))
     raw.close()
     assert await outcome(store.model, SECRET) == "refused"
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("next_seq", 1 << 33), ("next_seq", 1 << 62), ("next_seq", -5), ("items", -5), ("words", -5), ("rewrites", -5)],
+)
+async def test_the_counts_of_a_space(tmp_path: Path, column: str, value: int):
+    """Mutants: `_state` believes them, and who searches wants room for so many; `_words` wants it for a check."""
+    path = tmp_path / "store.db"
+    store = SqliteStore.open(path)
+    await filled(store)
+    raw = apsw.Connection(str(path))
+    raw.execute(f"update spaces set {column} = ?", (value,))  # noqa: S608 - of ours
+    raw.close()
+    assert await outcome(lambda: store.nearest(EVERYTHING, vector(1, 0, 0, 0)), SECRET) == "refused"
+    assert await outcome(lambda: store.matching(EVERYTHING, ("apple",)), SECRET) == "refused"
+    assert any(str(value) in line for line in await store.check()) or column == "rewrites"
+    await store.close()
+
+
+async def test_numbers_that_are_given_out_again(tmp_path: Path):
+    """Mutant: `_MISNUMBERED` looks at the largest number alone."""
+    path = tmp_path / "store.db"
+    store = SqliteStore.open(path)
+    await filled(store)
+    raw = apsw.Connection(str(path))
+    raw.execute("update spaces set next_seq = 1")
+    raw.close()
+    assert any("up to 1, and has an item with 2" in line for line in await store.check())
     await store.close()
 
 

@@ -6,11 +6,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import apsw
 
+from recollect.stores.damage import Misshapen, reads
+from recollect.stores.sqlite.rows import SEQ_BITS
 from recollect.values import Space
+
+_COUNTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,20 @@ class State:
             """,
             (space.tenant, space.tier, space.user, space.agent, space.session),
         ).fetchone()
-        return cls(*row) if row else None
+        return _state(row) if row else None
 
     def extends(self, copied: State | None) -> bool:
         """Whether a copy made at `copied` only lacks rows that were added since; otherwise it starts again."""
         return copied is not None and (self.rewrites, self.generation) == (copied.rewrites, copied.generation)
+
+
+@reads("the row of a space")
+def _state(row: tuple[Any, ...]) -> State:
+    counts = row[:_COUNTS]
+    # Who believed it would want room for as many.
+    if not all(type(one) is int for one in counts) or min(counts) < 0 or row[1] >> SEQ_BITS:
+        raise Misshapen("it counts more items than there can be, or less than none")
+    return State(*row)
 
 
 class Entry(Protocol):

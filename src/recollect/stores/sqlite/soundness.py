@@ -21,6 +21,14 @@ _MISCOUNTED = """
     having s.items <> count(r.place) or s.words <> coalesce(sum(r.length), 0)
 """
 
+# Whoever is added gets the next number: one that was given before is somebody else's, and there is a last one.
+_MISNUMBERED = """
+    select s.tenant, s.tier, s.user, s.agent, s.session, s.next_seq, h.last
+    from (select space, max(place) & ?1 as last from records group by space) h
+    join spaces s on s.id = h.space
+    where typeof(s.next_seq) <> 'integer' or s.next_seq not between h.last and ?1
+"""
+
 _STRAY_VECTORS = """
     select count(*)
     from (select id from vectors_a union all select id from vectors_b) v
@@ -64,7 +72,9 @@ _CHECKPOINTS = "select task, version, cast(state as blob), sha256 from checkpoin
 
 # The index is in the order of its words, so that this reads it once from start to end.
 _OCCURRENCES = "select group_concat(doc) from occurrences group by term"
+_SIZES = "select space, (max(place) & ?) + 1 from records group by space"
 _LENGTHS = "select place & ?, length from records where space = ?"
+_LAST = (1 << SEQ_BITS) - 1
 _EVERY_TERM = "select place, space, terms from records"
 
 
@@ -108,6 +118,10 @@ def _of_rows(connection: apsw.Connection) -> list[str]:
         for row in connection.execute(_MISCOUNTED)
     ]
     found.extend(
+        f"{'/'.join(row[:5])} has given out the numbers up to {row[5]!r:.40}, and has an item with {row[6]}"
+        for row in connection.execute(_MISNUMBERED, (_LAST,))
+    )
+    found.extend(
         f"version {version} of task {task!r} does not fit its checksum"
         for task, version, stored, checksum in connection.execute(_CHECKPOINTS)
         if not states.read(stored, checksum)[1]
@@ -125,8 +139,9 @@ def _lacking_vectors(connection: apsw.Connection) -> int:
 
 def _words(connection: apsw.Connection) -> tuple[int, int]:
     """How many items have other words in the index than their own count says, and how many only the index knows."""
-    sizes = {int(id): int(last) + 1 for id, last in connection.execute("select id, next_seq from spaces")}
-    found: dict[int, NDArray[np.int64]] = {space: np.zeros(size, np.int64) for space, size in sizes.items()}
+    found: dict[int, NDArray[np.int64]] = {
+        space: np.zeros(size, np.int64) for space, size in connection.execute(_SIZES, (_LAST,))
+    }
     strays: set[int] = set()
     for places in _listed(connection):
         for space, seqs in _by_space(places):
@@ -140,7 +155,7 @@ def _words(connection: apsw.Connection) -> tuple[int, int]:
     lacking, stray = 0, len(strays)
     for space, counts in found.items():
         meant = np.full(len(counts), -1, np.int64)
-        rows = connection.execute(_LENGTHS, ((1 << SEQ_BITS) - 1, space)).fetchall()
+        rows = connection.execute(_LENGTHS, (_LAST, space)).fetchall()
         if rows:
             seqs, lengths = np.array(rows, np.int64).T
             meant[seqs] = lengths
