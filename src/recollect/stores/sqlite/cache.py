@@ -14,6 +14,7 @@ from recollect.stores.damage import Misshapen, reads
 from recollect.stores.sqlite.rows import SEQ_BITS
 from recollect.values import Space
 
+# So many columns of the row are numbers: its own, and what the space has given out, rewritten and holds.
 _COUNTS = 5
 
 
