@@ -23,7 +23,7 @@ import redis.asyncio
 from pgvector.psycopg import register_vector_async
 from psycopg import sql
 from psycopg.adapt import Loader
-from psycopg.pq import Format
+from psycopg.pq import Format, TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 import recollect.stores.chroma.collections as chroma_side
@@ -103,14 +103,13 @@ _open: dict[Any, Job] = {}
 
 
 async def _journey(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
-    """As ours, and it is kept."""
-    text = statements[0].text
-    if text.startswith("begin"):
-        job = _open[connection] = Job("postgres")
-        _tape().jobs.append(job)
+    """As ours, and it is kept: a job is a transaction, which one journey may be by itself."""
+    if connection not in _open:
+        _open[connection] = Job("postgres")
+        _tape().jobs.append(_open[connection])
     found = await journey(connection, statements)
     _open[connection].sent.append(Sent(statements, found))
-    if statements[-1].text == "commit":
+    if connection.pgconn.transaction_status == TransactionStatus.IDLE:
         _open.pop(connection).end()
     return found
 

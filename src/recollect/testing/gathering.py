@@ -11,7 +11,7 @@ import pytest
 from recollect.errors import EmbeddingModelMismatch
 from recollect.stores.base import Records
 from recollect.stores.evidence import Ask, Evidence, Glance
-from recollect.stores.ops import Delete
+from recollect.stores.ops import Delete, Embed
 from recollect.testing.samples import ADA_ELSEWHERE, EVERYTHING, MODEL, OTHER_MODEL, SPACE, put, turn, vector
 
 EAST = vector(1, 0, 0, 0)
@@ -61,6 +61,28 @@ class GatheringContract:
         assert names(found) == ["long", "short"]
         assert found.cosines.tolist() == pytest.approx([1.0, 0.6], abs=1e-3)
         assert [brief.passages for brief in found.briefs] == [3, 1]
+
+    async def test_an_item_of_many_passages_keeps_nobody_out(self, store: Records) -> None:
+        # Mutant: an answer is taken that the passages of one item have filled.
+        near = [[1.0, n / 1000, 0, 0] for n in range(60)]
+        await store.write(put("book", near), put("note", [0.6, 0.8, 0, 0]), put("stone", [0, 0, 1, 0]))
+        found = await evidence(store, limit=2)
+        assert names(found) == ["book", "note"]
+        assert found.cosines.tolist() == pytest.approx([1.0, 0.6], abs=1e-3)
+
+    async def test_after_a_change_of_models_the_new_vectors_are_asked(self, store: Records) -> None:
+        # Mutant: a generation of vectors that is taken for granted.
+        await store.write(put("a", [1, 0, 0, 0]), put("b", [0, 1, 0, 0]))
+        turned = {"a": vector(0, 1, 0), "b": vector(1, 0, 0)}
+        await store.write(
+            *(
+                Embed(SPACE, item.id, turned[item.id][None], OTHER_MODEL, item.version)
+                for item in await store.unembedded(OTHER_MODEL)
+            )
+        )
+        await store.switch(OTHER_MODEL)
+        found = await evidence(store, vector=vector(1, 0, 0), model=OTHER_MODEL, limit=1)
+        assert (names(found), found.cosines.tolist()) == (["b"], pytest.approx([1.0], abs=1e-3))
 
     async def test_turns_around_a_candidate_come_with_it(self, store: Records) -> None:
         places = [("s", n) for n in range(6)] + [("t", n) for n in range(6)]

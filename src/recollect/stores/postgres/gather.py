@@ -19,8 +19,9 @@ from recollect.stores.evidence import Ask, Brief, Column, Evidence, Lookup, best
 from recollect.stores.ops import Touch
 from recollect.stores.postgres import items, search
 from recollect.stores.postgres.rows import WIDTH, item_of
-from recollect.stores.postgres.search import Candidates, Standing
+from recollect.stores.postgres.search import Candidates
 from recollect.stores.postgres.server import Server, Work
+from recollect.stores.postgres.standing import Standing, first_of, standing
 from recollect.stores.postgres.text import given
 from recollect.values import MemoryItem, Space
 
@@ -80,27 +81,27 @@ class Gathering:
     def __init__(self, server: Server, stood: Callable[[Space, Standing], None]) -> None:
         self._server = server
         self._stood = stood
-        # Spaces where a candidate was too long to be read with the others, and those in which there was nothing.
+        # Spaces that one journey is not enough for: they are large, or have texts too long to be read with others. And
+        # those in which there was nothing.
         self._long: OrderedDict[Space, None] = OrderedDict()
         self._empty: OrderedDict[Space, None] = OrderedDict()
 
     async def __call__(self, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]) -> T:
-        """In two journeys to the server where that is enough: the second ends the transaction.
+        """In one journey to the server, where that is enough.
 
-        In one, where there was nothing last time, and still is: many have no procedures, and are asked for them always.
+        Where there was nothing last time, only that is asked for: many have no procedures, and are asked for them always.
         """
         space = ask.where.space
         if space in self._empty:
-            at = search.standing(await self._server.read(space.tenant, *search.first_of(space)))
+            at = standing(await self._server.read(space.tenant, *first_of(space)))
             if not at.corpus.items:
                 _check_model(at, ask)
                 return judge(nothing(ask, at.speakers), Read(space, search.NOBODY, touched))
             self._empty.pop(space, None)
         if space not in self._long:
-            async with self._server.reading(space.tenant, search.first_of(space)) as work:
-                at = search.standing(work.first)
-                self._stood(space, at)
-                found = await _found(work, at, ask, once=True)
+            at, found = await search.at_once(self._server, ask)
+            _check_model(at, ask)
+            self._stood(space, at)
             if not at.corpus.items:
                 _note(self._empty, space)
             if found is not None and all(row[2] is not None for row in found.rows):
@@ -109,17 +110,17 @@ class Gathering:
                 if len(evidence) <= _FEW:
                     return judge(evidence, read)
                 return await asyncio.to_thread(judge, evidence, read)
-            if found is not None:
+            if found is not None or at.indexed is not None:
                 _note(self._long, space)
         return await self._at_length(ask, judge, touched)
 
     async def _at_length(self, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]) -> T:
         space = ask.where.space
-        async with self._server.reading(space.tenant, search.first_of(space)) as work:
-            at = search.standing(work.first)
+        async with self._server.reading(space.tenant, first_of(space)) as work:
+            at = standing(work.first)
             self._stood(space, at)
-            found = await _found(work, at, ask, once=False)
-            assert found is not None
+            _check_model(at, ask)
+            found = await search.looked(work, at, ask)
             reading = Reading(work, space, found, touched)
             try:
                 return await asyncio.to_thread(judge, _evidence(at, ask, found), reading)
@@ -131,11 +132,6 @@ def _note(spaces: OrderedDict[Space, None], space: Space) -> None:
     spaces[space] = None
     if len(spaces) > _SPACES_KNOWN:
         spaces.popitem(last=False)
-
-
-async def _found(work: Work, at: Standing, ask: Ask, *, once: bool) -> Candidates | None:
-    _check_model(at, ask)
-    return await search.look(work, at, ask, once=once)
 
 
 def _check_model(at: Standing, ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""Searching: one statement finds who leads by meaning and by words, who stands around them, and what speaks for each.
+"""Searching: what is asked of the server, and the candidates that are made of its answer.
 
 The server's sums differ from ours beyond the sixth decimal, or the third where the question is halved in precision. So
 it is asked for everybody who might be among the best, and the order is made from numbers that every store agrees on.
@@ -19,46 +19,15 @@ from pgvector import Vector as FullVector
 from recollect.errors import BadVector
 from recollect.stores.base import Vector
 from recollect.stores.bm25 import K1, B, Corpus, contribution, rarity
-from recollect.stores.evidence import SCORE_STEPS, Ask, Brief, Column, Found, Glance, Matches, in_order, place_key
-from recollect.stores.postgres import index, models
-from recollect.stores.postgres.filters import Filter, Parts
-from recollect.stores.postgres.journey import Rows, Statement, Values
-from recollect.stores.postgres.models import Models
-from recollect.stores.postgres.rows import CANDIDATE, WIDTH, candidate_of, named
+from recollect.stores.evidence import Ask, Brief, Column, Found, Glance, Matches, in_order, place_key
+from recollect.stores.postgres import look
+from recollect.stores.postgres.filters import Filter
+from recollect.stores.postgres.journey import Rows, Values
+from recollect.stores.postgres.rows import WIDTH, candidate_of
 from recollect.stores.postgres.server import Server, Work
-from recollect.stores.postgres.text import given, handle, sayable
+from recollect.stores.postgres.standing import Standing, first_of, standing, values_of
+from recollect.stores.postgres.text import handle, kept, sayable
 from recollect.stores.where import Where
-from recollect.values import Space
-
-# From each speaker to the next one, so that a space of many turns and few speakers is not read through.
-_STANDING = f"""
-    select {models.AS_JSON}, s.id, s.items, s.words,
-        case when s.items >= %(large)s then {index.WHOLE.format(generation=models.GENERATION, dim=models.DIM)} end,
-        array(
-        with recursive known (speaker) as (
-            (
-                select r.speaker
-                from recollect.records r
-                where r.tenant = %(tenant)s and r.space = s.id and r.speaker is not null
-                order by r.speaker
-                limit 1
-            )
-            union all
-            select (
-                select r.speaker
-                from recollect.records r
-                where r.tenant = %(tenant)s and r.space = s.id and r.speaker > known.speaker
-                order by r.speaker
-                limit 1
-            )
-            from known
-            where known.speaker is not null
-        )
-        select speaker from known where speaker is not null
-    )
-    from (select) always
-    left join recollect.spaces s on s.tenant = %(tenant)s and s.handle = %(space)s
-"""  # noqa: S608 - constant clauses
 
 _ANY_VECTOR = """
     select 1
@@ -67,132 +36,9 @@ _ANY_VECTOR = """
     limit 1
 """
 
-# The passage of an item that is nearest.
-_PASSAGE = """
-    select {what}
-    from recollect.vectors v
-    where v.tenant = %(tenant)s and v.space = %(number)s and v.generation = %(generation)s and v.place = {row}.place
-    order by v.data::vector <#> %(full)s
-    limit 1
-"""
-
-# Who is near by the question in half precision, and how near in full.
-_NEAR = f"""
-    close as materialized (
-        select v.place, v.data <#> %(half)s as far
-        from recollect.vectors v
-        {{join}}
-        where v.tenant = %(tenant)s and v.space = %(number)s and v.generation = %(generation)s and {{filter}}
-        order by far
-        limit %(most)s
-    ),
-    near as materialized (
-        select c.place, ({_PASSAGE.format(what="v.data::vector <#> %(full)s", row="c")}) as far
-        from (select distinct place from close) c
-    )
-"""  # noqa: S608 - constant clauses
-_BY_INDEX = _NEAR.replace(
-    "v.data <#> %(half)s as far", "v.data::halfvec({dim}) <#> %(half)s::halfvec({dim}) as far"
-).replace("and {filter}", "and vector_dims(v.data) = {dim} and {filter}")
-_NOBODY_NEAR = """
-    close as (select 0.0::float8 as far where false),
-    near as (select 0::bigint as place, 0.0::float8 as far where false)
-"""
-
-# A row for each candidate. The last one is about all of them: how many lead by meaning and by words, how many items of
-# the space hold each term, and how near those can be who were not looked at.
-_LOOK = f"""
-    with {{near}},
-    posted as materialized (
-        select asked.at::int, p.place, p.count, p.length
-        from unnest(%(terms)s::text[]) with ordinality as asked (term, at)
-        cross join lateral (
-            select p.place, p.count, p.length
-            from recollect.postings p
-            where p.tenant = %(tenant)s and p.space = %(number)s and p.term = asked.term
-            offset 0
-        ) p
-    ),
-    held as materialized (
-        select at, count(*)::int as holders,
-            ln(1.0::float8 + (%(items)s - count(*) + 0.5::float8) / (count(*) + 0.5::float8)) as weight
-        from posted
-        group by at
-    ),
-    matched as materialized (
-        select p.place, round({SCORE_STEPS}::float8 * sum(
-            held.weight * p.count * {K1 + 1.0}::float8 / (p.count + %(base)s::float8 + %(slope)s::float8 * p.length)
-        )) as score
-        from posted p
-        join held on held.at = p.at
-        {{join}}
-        where {{filter}}
-        group by p.place
-        order by score desc
-        fetch first %(limit)s rows with ties
-    ),
-    nearest as materialized (
-        select place
-        from near
-        where far <= coalesce(
-            (select far from near order by far limit 1 offset %(limit)s - 1) + %(noise)s::float8, 'infinity'
-        )
-    ),
-    leaders as materialized (
-        select r.*
-        from (select place from nearest union select place from matched) led
-        cross join lateral (
-            select *
-            from recollect.records r
-            where r.tenant = %(tenant)s and r.space = %(number)s and r.place = led.place
-            offset 0
-        ) r
-    ),
-    candidates as materialized (
-        select * from leaders
-        union all
-        select distinct on (r.place) r.*
-        from leaders led
-        cross join lateral (
-            select *
-            from recollect.records r
-            where r.tenant = %(tenant)s and r.space = %(number)s and r.session_handle = led.session_handle
-                and r.position between led.position - %(reach)s and led.position + %(reach)s and {{around}}
-            offset 0
-        ) r
-        where r.place not in (select place from leaders)
-    )
-    select {CANDIDATE}, {{vector}}, words.at, words.counts, null::float8 as edge
-    from candidates r
-    left join (
-        select p.place, array_agg(p.at) as at, array_agg(p.count) as counts
-        from posted p
-        where p.place in (select place from candidates)
-        group by p.place
-    ) words on words.place = r.place
-    union all
-    select {", ".join(["null"] * (WIDTH - 3))},
-        (select count(*) from nearest), (select count(*) from matched), null, null, array_agg(at), array_agg(holders),
-        (select max(far) from close having count(*) = %(most)s)
-    from held
-"""  # noqa: S608 - constant clauses
-
-# More than are wanted: an item may have several passages, and close ones are told apart only in full precision.
 _SPARE = 16
 # More than summing in single precision moves a cosine by, or summing in another order a score.
 _NOISE = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What a space holds, as far as every search has to know."""
-
-    models: Models
-    number: int | None
-    corpus: Corpus
-    speakers: frozenset[str]
-    indexed: bool | None = None
-    """Whether it has an index by meaning; None when it is too small for one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,86 +62,96 @@ def _nobody(weights: Sequence[float]) -> Candidates:
 NOBODY = _nobody([])
 
 
-def first_of(space: Space) -> Statement:
-    """What a transaction in which a space is searched begins with; `standing` reads the answer."""
-    return Statement(_STANDING, {**named(space), "large": index.LARGE})
+async def at_once(server: Server, ask: Ask) -> tuple[Standing, Candidates | None]:
+    """What a space holds, and what `look` finds in it: one statement, one journey; None where that is not enough."""
+    by_meaning, handles, limit = ask.vector is not None, _handles(ask), max(ask.limit, 1)
+    filter = Filter(ask.where)
+    values = {**filter.values, **_asked(ask), **values_of(ask.where.space), "terms": handles, "limit": limit}
+    values |= {"most": _most(limit), "dim": 0 if ask.vector is None else len(ask.vector)}
+    found = await server.read(ask.where.space.tenant, look.of_named(filter, by_meaning=by_meaning), values)
+    at = standing([found[-1][-1:]])
+    if not at.corpus.items:
+        return at, _nobody([0.0] * len(handles))
+    query = ask.vector if at.models.active is not None else None
+    if query is not None and (at.indexed is not None or len(query) != at.models.dim):
+        return at, None
+    seen = _Seen(found, query)
+    return at, _candidates(seen, at, ask) if seen.is_complete(limit, at.models.dim) else None
 
 
-def standing(first: Rows) -> Standing:
-    [(known, number, items, words, whole, speakers)] = first
-    corpus = Corpus(items, words / items) if items else Corpus(0, 0.0)
-    indexed = bool(whole) if items and items >= index.LARGE else None
-    return Standing(models.known(known), number, corpus, frozenset(map(given, speakers)), indexed)
+class _Seen:
+    """The answer to a look."""
+
+    def __init__(self, answer: Rows, query: Vector | None) -> None:
+        *self.rows, last = answer
+        self.near, self.matched, _, _, asked, holders, self.edge, _ = last[WIDTH - 3 :]
+        self.held = dict(zip(asked or (), holders or (), strict=True))
+        self.cosines = _cosines([row[WIDTH] for row in self.rows], query)
+
+    def is_complete(self, limit: int, dim: int) -> bool:
+        """Whether nobody who was not looked at can be among the nearest."""
+        return self.edge is None or _complete(self.cosines, limit, -self.edge, dim)
 
 
-async def look(work: Work, at: Standing, ask: Ask, *, once: bool = False) -> Candidates | None:
-    """Everybody who is among the first `limit` by meaning or by words, and the turns around them.
+def _candidates(seen: _Seen, at: Standing, ask: Ask) -> Candidates:
+    weights = [rarity(at.corpus, seen.held.get(number, 0)) for number in range(1, len(ask.terms) + 1)]
+    if ask.worth_it is not None and not ask.worth_it(_glance(seen.rows, seen.cosines, weights)):
+        return _nobody(weights)
+    crowded = max(seen.near, seen.matched) > ask.limit
+    return _laid_out(seen.rows, seen.cosines, weights, at.corpus, crowded=crowded)
 
-    With `once` the transaction is over afterwards, which saves a journey: it is not known then, and None is the answer,
-    when it would have taken another look.
-    """
-    handles = [handle(term) if sayable(term) else "" for term in ask.terms]  # no term is empty
+
+def _handles(ask: Ask) -> list[str]:
+    return [handle(term) if sayable(term) else "" for term in ask.terms]  # no term is empty
+
+
+async def looked(work: Work, at: Standing, ask: Ask) -> Candidates:
+    """Everybody who is among the first `limit` by meaning or by words, and the turns around them."""
+    handles = _handles(ask)
     if at.number is None or not at.corpus.items or (ask.vector is None and not any(handles)):
         return _nobody([rarity(at.corpus, 0) if at.corpus.items else 0.0 for _ in handles])
     filter, limit = Filter(ask.where), max(ask.limit, 1)  # of none, too, it is told what the terms are worth
     by_meaning = ask.vector is not None and await _can_be_near(work, at, ask.vector)
     by_index = by_meaning and at.indexed is True and filter.is_wide
-    sql = _statement(filter, by_meaning=by_meaning, dim=at.models.dim if by_index else None)
-    values = {**filter.values, **_values(at, ask, by_meaning=by_meaning), "terms": handles, "limit": limit}
-    most = 2 * limit + _SPARE
+    sql = look.of_known(filter, by_meaning=by_meaning, dim=at.models.dim if by_index else None)
+    values = {**filter.values, **_asked(ask), **_known(at), "terms": handles, "limit": limit}
+    most = _most(limit)
     if by_index:
         await work.by_index(2 * most)
     while True:
-        *rows, last = await (work.last if once else work.rows)(sql, {**values, "most": most})
-        near, matched, _, _, asked, holders, edge = last[WIDTH - 3 :]
-        cosines = _cosines([row[WIDTH] for row in rows], ask.vector if by_meaning else None)
-        if near >= limit if by_index else edge is None or _complete(cosines, limit, -edge, at.models.dim):
-            break
-        if once:
-            return None
+        seen = _Seen(await work.rows(sql, {**values, "most": most}), ask.vector if by_meaning else None)
+        if seen.near >= limit if by_index else seen.is_complete(limit, at.models.dim):
+            return _candidates(seen, at, ask)
         if by_index:  # it gave up before it had enough
-            by_index, sql = False, _statement(filter, by_meaning=True)
+            by_index, sql = False, look.of_known(filter, by_meaning=True)
         else:
             most *= 4
-    held = dict(zip(asked or (), holders or (), strict=True))
-    weights = [rarity(at.corpus, held.get(number, 0)) for number in range(1, len(handles) + 1)]
-    if ask.worth_it is not None and not ask.worth_it(_glance(rows, cosines, weights)):
-        return _nobody(weights)
-    return _laid_out(rows, cosines, weights, at.corpus, crowded=max(near, matched) > ask.limit)
 
 
-def _values(at: Standing, ask: Ask, *, by_meaning: bool) -> Values:
+def _most(limit: int) -> int:
+    """More than are wanted: an item may have several passages, and close ones are told apart only in full precision."""
+    return 2 * limit + _SPARE
+
+
+def _asked(ask: Ask) -> Values:
     values: Values = {
-        "tenant": named(ask.where.space)["tenant"],
-        "number": at.number,
-        "items": at.corpus.items,
+        "tenant": kept(ask.where.space.tenant),
         "base": K1 * (1.0 - B),
-        "slope": K1 * B / (at.corpus.mean_length or 1.0),
         "reach": float(ask.reach),
         "noise": _NOISE,
     }
-    if by_meaning and ask.vector is not None:
-        values["generation"] = at.models.generation
-        values["half"] = HalfVector(ask.vector.astype(np.float16))
-        values["full"] = FullVector(ask.vector)
+    if ask.vector is not None:
+        values |= {"half": HalfVector(ask.vector.astype(np.float16)), "full": FullVector(ask.vector)}
     return values
 
 
-def _statement(filter: Filter, *, by_meaning: bool, dim: int | None = None) -> str:
-    """With `dim` the near ones are found by the index of vectors of so many dimensions."""
-    return _put_together(filter.about("v"), filter.about("p"), filter.sql, by_meaning, dim)
-
-
-@lru_cache(maxsize=256)
-def _put_together(of_vectors: Parts, of_words: Parts, around: str, by_meaning: bool, dim: int | None) -> str:
-    """Few kinds of questions are asked, each of them often."""
-    near = _NOBODY_NEAR
-    if by_meaning:
-        join, meant = of_vectors
-        near = (_NEAR if dim is None else _BY_INDEX).format(join=join, filter=meant, dim=dim)
-    join, meant = of_words
-    vector = f"({_PASSAGE.format(what='v.data', row='r')})" if by_meaning else "null"
-    return _LOOK.format(near=near, join=join, filter=meant, around=around, vector=vector)
+def _known(at: Standing) -> Values:
+    return {
+        "number": at.number,
+        "items": at.corpus.items,
+        "slope": K1 * B / (at.corpus.mean_length or 1.0),
+        "generation": at.models.generation,
+    }
 
 
 async def _can_be_near(work: Work, at: Standing, query: Vector) -> bool:
@@ -375,6 +231,5 @@ async def _searched(server: Server, ask: Ask) -> tuple[Standing, Candidates]:
     space = ask.where.space
     async with server.reading(space.tenant, first_of(space)) as work:
         at = standing(work.first)
-        found = await look(work, at, ask)
-    assert found is not None
+        found = await looked(work, at, ask)
     return at, found

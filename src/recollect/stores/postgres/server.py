@@ -164,12 +164,14 @@ class Server:
         return to_micros(self._clock()) if self._clock else None
 
     async def read(self, tenant: str, statement: str, values: Values) -> Rows:
-        """The rows of one statement, by one journey to the server and back."""
-        see = Statement(_SEE, _seen_as(tenant))
+        """The rows of one statement, by one journey to the server and back.
+
+        It needs no beginning and no end: what is sent together is one transaction, and a statement sees one moment.
+        """
         with translated(self.place):
-            connection, answers = await self._begun((_BEGIN_READING, see, Statement(statement, values), _COMMIT))
+            connection, answers = await self._begun((Statement(_SEE, _seen_as(tenant)), Statement(statement, values)))
             await self._connections.give_back(connection)
-        return answers[2]
+        return answers[1]
 
     def writing(
         self,

@@ -31,6 +31,7 @@ from recollect.stores.postgres.scanning import Sought, scan
 from recollect.stores.postgres.server import Server
 from recollect.stores.postgres.settling import settle
 from recollect.stores.postgres.soundness import soundness
+from recollect.stores.postgres.standing import Standing
 from recollect.stores.postgres.text import kept
 from recollect.stores.postgres.wiping import holdings, wipe
 from recollect.stores.receipts import ErasureReceipt, Scan
@@ -226,7 +227,7 @@ class PostgresStore:
         checked = ask if ask.vector is None or is_unit(ask.vector) else replace(ask, vector=normalised(ask.vector)[0])
         return await self._gathering(checked, judge, self._touches)
 
-    def _see_to_index(self, space: Space, at: search.Standing) -> None:
+    def _see_to_index(self, space: Space, at: Standing) -> None:
         """Have an index built for a space that has become too large to be without; nobody waits for it."""
         if at.indexed is False and at.models.active is not None and self._building is None:
             assert at.number is not None
