@@ -23,6 +23,9 @@ Bare = BareSqlite | BarePostgres | BareRedis | BareChroma
 NAMES = ("in_memory", "sqlite", "postgres", "redis", "chroma")
 ITEMS = ("remember", "recall")
 LOGS = ("record_turn", "checkpoint")
+_ROOMY = ("max_connections=200",)
+# Ways to a server: the driver as it comes, and our own past it.
+ENGINE, OUR_WAY = WAYS = ("engine", "our_way")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,8 @@ class Place:
     store: str | dict[str, str]
     calls: tuple[str, ...]
     bare: Bare | None = None
-    copied: Callable[[], Awaitable[Twin]] | None = None
-    """Makes the copy; None where there is no server to tell apart from us."""
+    copied: Callable[[], Awaitable[dict[str, Twin]]] | None = None
+    """Makes the copies, by how they are sent to; None where there is no server to tell apart from us."""
     blocks: bool = False
     """Whether the driver blocks the one thread it is used in: then its time is taken there, and nothing is copied."""
     logs: str | None = None
@@ -80,8 +83,9 @@ class _Starts:
         bare = await BarePostgres.open(self._there(server.create("bare"), server), self._at_once)
         self._stack.push_async_callback(bare.close)
 
-        async def copied() -> Twin:
-            return self._kept(Twin(postgres=await self._copy(server)))
+        async def copied() -> dict[str, Twin]:
+            copies = await self._copies(server)
+            return self._kept({way: Twin(postgres=copy) for way, copy in copies.items()})
 
         return Place("PostgreSQL", self._there(server.create("ours"), server), (*ITEMS, *LOGS), bare, copied)
 
@@ -93,11 +97,10 @@ class _Starts:
         bare = BareRedis(url)
         self._stack.push_async_callback(bare.close)
 
-        async def copied() -> Twin:
-            other = self._stack.enter_context(_running(RedisServer(self._directory / "twin").start(), "stop"))
-            await asyncio.to_thread(_replicate, server, other)
+        async def copied() -> dict[str, Twin]:
+            copies = await self._copies(beside)
             return self._kept(
-                Twin(redis=await RedisPlayer.open(self._there(other.url, other)), postgres=await self._copy(beside))
+                {way: Twin(redis=await self._replica(server, way), postgres=copy) for way, copy in copies.items()}
             )
 
         tiers = dict.fromkeys(("conversation", "episodic", "checkpoints"), url)
@@ -112,16 +115,27 @@ class _Starts:
         return Place("Chroma", store, ("remember", "recall_facts"), bare, blocks=True)
 
     def _postgres(self) -> PostgresServer:
-        server: PostgresServer = self._stack.enter_context(_running(PostgresServer(settings=()), "close"))
+        server: PostgresServer = self._stack.enter_context(_running(PostgresServer(_ROOMY), "close"))
         return server
 
-    async def _copy(self, server: PostgresServer) -> PostgresPlayer:
-        await asyncio.to_thread(_cloned, server)
-        return await PostgresPlayer.open(self._there(server.url("twin"), server), self._at_once + 4)
+    async def _copies(self, server: PostgresServer) -> dict[str, PostgresPlayer]:
+        await asyncio.to_thread(_cloned, server, WAYS)
+        return {
+            way: await PostgresPlayer.open(
+                self._there(server.url(way), server), self._at_once + 4, journeys=way == OUR_WAY
+            )
+            for way in WAYS
+        }
 
-    def _kept(self, twin: Twin) -> Twin:
-        self._stack.push_async_callback(twin.close)
-        return twin
+    async def _replica(self, server: RedisServer, way: str) -> RedisPlayer:
+        other = self._stack.enter_context(_running(RedisServer(self._directory / way).start(), "stop"))
+        await asyncio.to_thread(_replicate, server, other)
+        return await RedisPlayer.open(self._there(other.url, other), self._at_once + 4, lines=way == OUR_WAY)
+
+    def _kept(self, twins: dict[str, Twin]) -> dict[str, Twin]:
+        for twin in twins.values():
+            self._stack.push_async_callback(twin.close)
+        return twins
 
 
 @contextmanager
@@ -132,10 +146,11 @@ def _running(server: Any, end: str) -> Any:
         getattr(server, end)()
 
 
-def _cloned(server: PostgresServer) -> None:
-    """Both are left as the server's own housekeeping would leave them an hour later."""
+def _cloned(server: PostgresServer, names: Sequence[str]) -> None:
+    """All are left as the server's own housekeeping would leave them an hour later."""
     with psycopg.connect(server.url("postgres", "postgres"), autocommit=True) as admin:
-        admin.execute(sql.SQL("create database twin template ours owner recollect"))
+        for name in names:
+            admin.execute(sql.SQL("create database {} template ours owner recollect").format(sql.Identifier(name)))
         databases = [name for (name,) in admin.execute("select datname from pg_database where not datistemplate")]
     for name in databases:
         with psycopg.connect(server.url(name, "postgres"), autocommit=True) as admin:

@@ -1,9 +1,10 @@
-"""What a call sends to an engine, kept on tape, and sent once more to a copy of the database without us.
+"""What a call sends to an engine, kept on tape, and sent once more to copies of the database without us.
 
 This is how the engine's own cost of our work is told from ours: the same statements with the same values, in the same
 transactions, at once where they were at once and one after the other where one was waited for. Only what we do before,
-between and after them is missing. The copy gets everything that we wrote, what is done behind a call included, so a
-statement finds there what it found here; how many rows each one found is compared, and differences are counted.
+between and after them is missing. There are two copies: one is sent to as the driver does it, the other as we do. Both
+get everything that we wrote, what is done behind a call included, so a statement finds there what it found here; how
+many rows each one found is compared, and differences are counted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import recollect.stores.postgres.connections as connections_side
 import recollect.stores.postgres.server as server_side
 import recollect.stores.redis.server as redis_side
 from recollect.stores.postgres.journey import Rows, Statement, journey, remember
+from recollect.stores.redis.lines import Lines
 
 _order = count()
 
@@ -137,7 +139,7 @@ class _Redis(redis.asyncio.Redis):
         return await _kept(args, super().execute_command(*args, **options))
 
 
-class _Lines(redis_side.Lines):
+class _Lines(Lines):
     """The same for lines that lead past the client."""
 
     async def ask(self, command: str, *parts: bytes) -> Any:
@@ -266,15 +268,16 @@ class _AsSent(Loader):
 class PostgresPlayer:
     """psycopg's connections, set as ours are, so that the server does the same for both.
 
-    Statements are sent as we send them, several in one journey: through the driver's own cursors and pipeline they
-    would cost more, and our share would look smaller than it is.
+    Statements go by the driver's own cursors, one after the other; in its pipeline they take longer. With `journeys`
+    they are sent as we send them.
     """
 
-    def __init__(self, idle: asyncio.Queue[psycopg.AsyncConnection[Any]]) -> None:
+    def __init__(self, idle: asyncio.Queue[psycopg.AsyncConnection[Any]], *, journeys: bool) -> None:
         self._idle = idle
+        self._again = _in_journeys if journeys else _one_by_one
 
     @classmethod
-    async def open(cls, url: str, connections: int) -> PostgresPlayer:
+    async def open(cls, url: str, connections: int, *, journeys: bool) -> PostgresPlayer:
         idle: asyncio.LifoQueue[psycopg.AsyncConnection[Any]] = asyncio.LifoQueue()
         for _ in range(connections):
             connection = await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None)
@@ -283,14 +286,17 @@ class PostgresPlayer:
             connection.adapters.register_dumper(int, Int8Dumper)
             connection.adapters.register_dumper(int, Int8BinaryDumper)
             await connection.execute("set plan_cache_mode = force_generic_plan")
-            remember(connection)
+            if journeys:
+                remember(connection)
+            else:
+                connection.prepare_threshold = 0
             idle.put_nowait(connection)
-        return cls(idle)
+        return cls(idle, journeys=journeys)
 
     async def play(self, job: Job) -> int:
         connection = await self._idle.get()
         try:
-            return await _again(connection, job.sent)
+            return sum([await self._again(connection, sent) for sent in job.sent])
         finally:
             self._idle.put_nowait(connection)
 
@@ -299,35 +305,58 @@ class PostgresPlayer:
             await self._idle.get_nowait().close()
 
 
-async def _again(connection: psycopg.AsyncConnection[Any], sent: Sequence[Sent]) -> int:
-    """Send the statements of a transaction; how many found another number of rows than they did before."""
+async def _in_journeys(connection: psycopg.AsyncConnection[Any], sent: Sent) -> int:
+    """Send statements together; how many found another number of rows than they did before."""
+    if isinstance(sent.what, str):
+        await connection.execute(sent.what, prepare=False)
+        return 0
+    answers = await journey(connection, sent.what)
+    return sum(len(rows) != len(before) for rows, before in zip(answers, sent.found, strict=True))
+
+
+async def _one_by_one(connection: psycopg.AsyncConnection[Any], sent: Sent) -> int:
+    """The same, each by a cursor of its own; what was one transaction because it was sent together needs ends then."""
+    if isinstance(sent.what, str):
+        await connection.execute(sent.what, prepare=False)
+        return 0
+    begins = sent.what[0].text.startswith("begin")
+    if not begins and connection.info.transaction_status == TransactionStatus.IDLE:
+        async with connection.transaction():
+            return await _each(connection, sent)
+    return await _each(connection, sent)
+
+
+async def _each(connection: psycopg.AsyncConnection[Any], sent: Sent) -> int:
     differences = 0
-    for what, found in sent:
-        if isinstance(what, str):
-            await connection.execute(what, prepare=False)
-        else:
-            answers = await journey(connection, what)
-            differences += sum(len(rows) != len(before) for rows, before in zip(answers, found, strict=True))
+    for (text, values), before in zip(sent.what, sent.found, strict=True):
+        cursor = await connection.execute(text, values or None, binary=True, prepare=bool(values))
+        rows = [] if cursor.description is None else await cursor.fetchall()
+        differences += len(rows) != len(before)
     return differences
 
 
 class RedisPlayer:
-    """redis-py's client as it comes."""
+    """redis-py's client as it comes; with `lines`, past it, as we do."""
 
-    def __init__(self, client: redis.asyncio.Redis) -> None:
+    def __init__(self, client: redis.asyncio.Redis, lines: Lines | None) -> None:
         self._client = client
+        self._ask = client.execute_command if lines is None else lines.ask
+        self._lines = lines
 
     @classmethod
-    async def open(cls, url: str) -> RedisPlayer:
+    async def open(cls, url: str, connections: int, *, lines: bool) -> RedisPlayer:
         client = redis.asyncio.Redis.from_url(url)
         for file in resources.files("recollect.stores.redis").iterdir():
             if file.name.endswith(".lua"):
                 await client.script_load(file.read_text("utf-8"))
-        return cls(client)
+        past_it = redis.asyncio.ConnectionPool.from_url(url, socket_timeout=None)
+        return cls(client, Lines(past_it, connections, 60.0) if lines else None)
 
     async def play(self, job: Job) -> int:
         [(command, found)] = job.sent
-        return int(_size(await self._client.execute_command(*command)) != _size(found))
+        return int(_size(await self._ask(*command)) != _size(found))
 
     async def close(self) -> None:
         await self._client.aclose()
+        if self._lines is not None:
+            await self._lines.close()

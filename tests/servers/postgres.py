@@ -63,7 +63,7 @@ class Server:
         self._home = Path(tempfile.mkdtemp(prefix="recollect-postgres-"))
         self._programs = _programs(self._home)
         self._data = self._home / "data"
-        self._settings = [*settings, *_SMALL]
+        self._settings = [*_SMALL, *settings]
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         password = self._home / "password"

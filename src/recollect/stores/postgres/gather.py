@@ -89,7 +89,7 @@ class Gathering:
     async def __call__(self, ask: Ask, judge: Callable[[Evidence, Lookup], T], touched: Sequence[Touch]) -> T:
         """In one journey to the server, where that is enough.
 
-        Where there was nothing last time, only that is asked for: many have no procedures, and are asked for them always.
+        Where there was nothing last time, that alone is asked: many have no procedures, and are always asked for them.
         """
         space = ask.where.space
         if space in self._empty:
