@@ -15,14 +15,17 @@ import pytest
 from recollect.errors import Conflict, StoreUnavailable
 from recollect.stores.chroma import ChromaStore
 from recollect.stores.chroma.chain import NAME, Chain
+from recollect.stores.chroma.engine import Engine
 from recollect.stores.ops import Delete, Put
-from recollect.testing.samples import EVERYTHING, SPACE, ids, item, put, vector
+from recollect.stores.where import Where
+from recollect.testing.samples import BOB, EVERYTHING, SPACE, ids, item, put, vector
 from tests.crash.processes import start
 from tests.crash.table import Table
 from tests.servers.chroma import ChromaServer
 
 LIVES = int(os.environ.get("CRASH_CHROMA", "20"))
 WRITERS = 3
+GONE = 10
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +186,77 @@ async def test_a_server_that_goes_and_comes_back_loses_nothing(server: ChromaSer
     assert there <= acknowledged | unknown
     assert await store.check() == []
     await store.close()
+
+
+class Writer:
+    """Writes pairs, each in one batch, and notes what it was told."""
+
+    def __init__(self, store: ChromaStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self.acknowledged: list[str] = []
+        self.doubtful: list[str] = []
+        self.enough: int | None = None
+
+    async def run(self) -> None:
+        while self.enough is None or len(self.acknowledged) < self.enough:
+            pair = f"{self._name}-{len(self.acknowledged) + len(self.doubtful)}"
+            try:
+                await self._store.write(put(pair, [1, 0, 0, 0]), put(pair, [1, 0, 0, 0], scope=BOB))
+                self.acknowledged.append(pair)
+            except StoreUnavailable:
+                self.doubtful.append(pair)
+                await asyncio.sleep(0.1)  # nobody hammers a server that is gone
+
+
+async def gone_for_a_while(server: ChromaServer, url: str) -> tuple[int, int, list[str]]:
+    """How many pairs were acknowledged and how many calls failed, and what is wrong afterwards."""
+    stores = [await ChromaStore.open(url, settle_after=8) for _ in range(WRITERS)]
+    writers = [Writer(store, f"w{number}") for number, store in enumerate(stores)]
+    running = [asyncio.create_task(writer.run()) for writer in writers]
+    while any(len(writer.acknowledged) < 5 for writer in writers):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(server.kill)
+    await asyncio.sleep(GONE)
+    await asyncio.to_thread(server.start)
+    for writer in writers:
+        writer.enough = len(writer.acknowledged) + 5
+    await asyncio.gather(*running)
+    there = [set(ids(await stores[0].find(where))) for where in (EVERYTHING, Where(BOB.space("semantic")))]
+    acknowledged = {pair for writer in writers for pair in writer.acknowledged}
+    found = [f"{len(acknowledged - kept)} pairs lost" for kept in there if acknowledged - kept]
+    found += [f"half of {pair}" for pair in there[0] ^ there[1]] + [str(one) for one in await stores[0].check()]
+    for store in stores:
+        await store.close()
+    return len(acknowledged), sum(len(writer.doubtful) for writer in writers), found
+
+
+async def test_a_server_that_is_gone_for_ten_seconds_is_told_of_and_leaves_nothing_half_done(
+    server: ChromaServer, url: str, table: Table
+) -> None:
+    done, told, found = await gone_for_a_while(server, url)
+    table.held("D8", f"a Chroma server gone for {GONE} s: {done} batches, {told} calls told of it", len(found))
+    assert found == []
+    assert told >= WRITERS
+
+
+async def test_writers_that_take_silence_for_consent_are_seen(
+    server: ChromaServer, url: str, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow, added = Engine.follow, Engine._added
+
+    def unheard(act: Any) -> Any:
+        def acted(*given: Any) -> bool:
+            try:
+                return bool(act(*given))
+            except StoreUnavailable:
+                return True
+
+        return acted
+
+    monkeypatch.setattr(Engine, "follow", unheard(follow))
+    monkeypatch.setattr(Engine, "_added", unheard(added))
+    monkeypatch.setattr("tests.crash.test_chroma.GONE", 1)
+    _, _, found = await gone_for_a_while(server, url)
+    table.seen("D8", "a Chroma server's silence is taken for consent", len(found))
+    assert any("lost" in fault for fault in found)
