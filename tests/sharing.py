@@ -7,6 +7,8 @@ from xdist.scheduler import LoadScopeScheduling
 _CRASHES = "tests/crash/"
 # These are a process or two, one after the other: whoever is free may take them.
 _ALONE = ("tests/crash/test_eras", "tests/crash/test_encrypted")
+# These share something that takes long to make.
+_TOGETHER = ("tests/crash/test_chroma.py", "tests/interfaces/test_demo.py::TestWhatIsSeen")
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # the package is not typed
@@ -17,4 +19,7 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # the package is not 
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        for group in _TOGETHER:
+            if nodeid.startswith(group):
+                return group
         return _CRASHES if nodeid.startswith(_CRASHES) and not nodeid.startswith(_ALONE) else nodeid

@@ -63,7 +63,7 @@ NOBODY = _nobody([])
 
 
 async def at_once(server: Server, ask: Ask) -> tuple[Standing, Candidates | None]:
-    """What a space holds, and what `look` finds in it: one statement, one journey; None where that is not enough."""
+    """What a space holds, and what `looked` finds there, in one journey; None where that is not enough."""
     by_meaning, handles, limit = ask.vector is not None, _handles(ask), max(ask.limit, 1)
     filter = Filter(ask.where)
     values = {**filter.values, **_asked(ask), **values_of(ask.where.space), "terms": handles, "limit": limit}
@@ -228,8 +228,10 @@ async def matching(server: Server, where: Where, terms: Sequence[str], limit: in
 
 
 async def _searched(server: Server, ask: Ask) -> tuple[Standing, Candidates]:
-    space = ask.where.space
-    async with server.reading(space.tenant, first_of(space)) as work:
-        at = standing(work.first)
-        found = await looked(work, at, ask)
+    at, found = await at_once(server, ask)
+    if found is None:
+        space = ask.where.space
+        async with server.reading(space.tenant, first_of(space)) as work:
+            at = standing(work.first)
+            found = await looked(work, at, ask)
     return at, found
