@@ -31,7 +31,7 @@ import recollect.stores.chroma.collections as chroma_side
 import recollect.stores.postgres.connections as connections_side
 import recollect.stores.postgres.server as server_side
 import recollect.stores.redis.server as redis_side
-from recollect.stores.postgres.journey import Rows, Statement, journey, remember
+from recollect.stores.postgres.journey import Rows, Statement, journey, numbered, remember
 from recollect.stores.redis.lines import Lines
 
 _order = count()
@@ -268,8 +268,8 @@ class _AsSent(Loader):
 class PostgresPlayer:
     """psycopg's connections, set as ours are, so that the server does the same for both.
 
-    Statements go by the driver's own cursors, one after the other; in its pipeline they take longer. With `journeys`
-    they are sent as we send them.
+    Statements go by the driver's own cursors, one after the other, and by those of them that are quickest: others read
+    every long statement anew, and in its pipeline all of them take longer. With `journeys` they are sent as we do it.
     """
 
     def __init__(self, idle: asyncio.Queue[psycopg.AsyncConnection[Any]], *, journeys: bool) -> None:
@@ -329,7 +329,9 @@ async def _one_by_one(connection: psycopg.AsyncConnection[Any], sent: Sent) -> i
 async def _each(connection: psycopg.AsyncConnection[Any], sent: Sent) -> int:
     differences = 0
     for (text, values), before in zip(sent.what, sent.found, strict=True):
-        cursor = await connection.execute(text, values or None, binary=True, prepare=bool(values))
+        plain, names = numbered(text)
+        cursor = psycopg.AsyncRawCursor(connection)
+        await cursor.execute(plain, [values[name] for name in names], binary=True, prepare=bool(names))
         rows = [] if cursor.description is None else await cursor.fetchall()
         differences += len(rows) != len(before)
     return differences

@@ -82,7 +82,7 @@ async def journey(connection: AsyncConnection[Any], statements: Sequence[Stateme
 
 
 def _ready(connection: AsyncConnection[Any], statement: Statement) -> _Ready:
-    text, names = _numbered(statement.text)
+    text, names = numbered(statement.text)
     values = [statement.values[name] for name in names]
     transformer = Transformer(connection)
     return _Ready(text, transformer.dump_sequence(values, [_format(value) for value in values]), transformer)
@@ -159,7 +159,7 @@ def _leave(pgconn: PGconn) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
+def numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
     """A statement as the server reads it, with its parameters by number, and their names."""
     names: dict[str, int] = {}
 
