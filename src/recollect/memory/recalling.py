@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol
 
-from recollect.errors import EmbedderFailed
+from recollect.errors import EmbedderFailed, StoreClosed, StoreError
 from recollect.lifecycle.overtaken import Overtaken, asks_of_the_past, overtaken
 from recollect.memory.asked import Asked
 from recollect.memory.looking_back import LASTS, Lately
@@ -148,7 +148,14 @@ class Recalling:
         moment = asked.now if asked.as_of is None else asked.as_of
         where = Where(self._tiers.semantic.space, live_at=moment, known_at=asked.as_of)
         records = self._parts.stores.records("semantic")
-        over = await overtaken(records, self._tiers.scope, (line.hit.item for line in found.lines), where)
+        try:
+            over = await overtaken(records, self._tiers.scope, (line.hit.item for line in found.lines), where)
+        except StoreClosed:
+            raise
+        except (StoreError, OSError) as error:
+            # The facts may be on another server than the log, which has answered.
+            said = f"whether all that was said is still so could not be looked up: {str(error) or type(error).__name__}"
+            return Found(found.lines, found.left_out, [*found.warnings, said])
         if not over:
             return found
         of_the_past = asks_of_the_past(asked.query)

@@ -49,8 +49,13 @@ class Said:
         return self._index.holds(self._scope)
 
     async def caught_up(self, tails: Sequence[Tail], *, model_is_up: bool) -> bool:
-        """Whether there may be more to find now that the ends of the logs are known."""
-        return await self._index.caught_up(self._scope, tails, model_is_up=model_is_up)
+        """Whether there may be more to find now that the ends of the logs are known; not where the index is down."""
+        try:
+            return await self._index.caught_up(self._scope, tails, model_is_up=model_is_up)
+        except StoreClosed:
+            raise
+        except (StoreError, OSError):
+            return False  # whoever searches it is told
 
     async def found(self, asks_again: Callable[[str], bool], *, model_is_up: bool) -> Heard:
         """The turns that the question is about, best first; those with a text that only asks again are passed over.

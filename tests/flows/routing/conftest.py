@@ -23,6 +23,14 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
+def own_postgres() -> Iterator[Server]:
+    """The same of the other kind."""
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
 def database(postgres: Server) -> Iterator[Callable[[], str]]:
     """Makes databases that are empty, and drops them afterwards."""
     made: list[str] = []

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from recollect import AgentMemory, BadSettings, Settings, Unsupported
 from recollect.settings import effective, shown
 from recollect.stores.connect import routed
 from tests.embedders import HashEmbedder
+from tests.servers.postgres import Server
 from tests.servers.redis import RedisServer
 
 REDIS = "redis://:secret@cache:6379/0"
@@ -123,3 +125,24 @@ async def test_a_tier_whose_server_is_down_is_left_out_and_the_rest_is_served(tm
         again = await memory.recall("Which units does Ada prefer?")
         assert again.warnings == ()
         assert {hit.tier for hit in again} == {"semantic", "episodic"}
+
+
+async def test_while_the_facts_are_down_what_was_said_is_told_from_its_log(redis: RedisServer, own_postgres: Server):
+    # Mutants: an index that fails the whole tier when it is asked how far it is; facts that are needed to tell a turn.
+    place = {"default": own_postgres.create("facts"), **dict.fromkeys(("conversation", "episodic"), redis.url)}
+    async with AgentMemory.open(place, user="ada", session="s", embedder=HashEmbedder()) as memory:
+        await memory.remember("Ada prefers metric units.")
+        await memory.record_turn("I moved to Lisbon and I prefer metric units.", "Noted.")
+        own_postgres.crash()
+        asked: dict[str, Any] = {"tiers": ("conversation", "semantic"), "min_relevance": 0.0}
+        served = await memory.recall("Which metric units does Ada prefer?", **asked)
+        assert {hit.tier for hit in served} == {"conversation"}
+        told = " ".join(served.warnings)
+        assert "semantic memory could not be read" in told
+        assert "what was said longer ago could not be searched" in told
+        assert "whether all that was said is still so could not be looked up" in told
+        assert "conversation memory" not in told
+        own_postgres.start()
+        again = await memory.recall("Which metric units does Ada prefer?", **asked)
+        assert again.warnings == ()
+        assert "semantic" in {hit.tier for hit in again}
