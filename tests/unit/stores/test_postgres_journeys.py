@@ -142,6 +142,28 @@ async def test_whoever_takes_too_long_is_cut_off_and_nobody_else(journeys_url: s
     await some.close()
 
 
+async def test_whoever_only_reads_is_waited_for_less_long(journeys_url: str, monkeypatch: pytest.MonkeyPatch):
+    # Mutants: a watch that is not set forward for who came later and has less time; a reading with everybody's time.
+    some = connections.Connections(journeys_url, 2, 60.0)
+    slow, quick = await some.take(), await some.take(0.2)
+    resting = asyncio.create_task(journey(slow, [asleep(1), ONE]))
+    async with asyncio.timeout(30):
+        with pytest.raises(psycopg.OperationalError):
+            await journey(quick, [asleep(60)])
+        assert (await resting)[1] == [(1,)]
+    for connection in (slow, quick):
+        await some.give_back(connection)
+    await some.close()
+    monkeypatch.setattr(server, "_READING_SECONDS", 0.2)
+    one = await server.Server.open(journeys_url, connections=2, clock=None)
+    async with asyncio.timeout(30):
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await one.read("t", *asleep(60))
+        async with one.writing("t") as work:
+            await work.run(*asleep(0.5))
+    await one.close()
+
+
 def asleep(seconds: float) -> Statement:
     return Statement("select pg_sleep(%(seconds)s)", {"seconds": seconds})
 

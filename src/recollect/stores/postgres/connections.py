@@ -57,7 +57,7 @@ class Connections:
         self._idle: list[AsyncConnection[Any]] = []
         self._closed = False
         self._patience = patience
-        # Until when each connection that is in use may be; the first of them is the first whose time is up.
+        # Until when each connection that is in use may be.
         self._hours: dict[AsyncConnection[Any], float] = {}
         self._watch: asyncio.TimerHandle | None = None
 
@@ -68,15 +68,16 @@ class Connections:
         except psycopg.Error as error:
             raise not_opened(error, self.place, self._user) from error
 
-    async def take(self) -> AsyncConnection[Any]:
+    async def take(self, patience: float | None = None) -> AsyncConnection[Any]:
         """A connection for one transaction. One that takes too long is cut off: nobody waits for ever."""
+        most = self._patience if patience is None else min(patience, self._patience)
         await self._turn()
         try:
             if self._closed:
                 raise StoreClosed(CLOSED)
             if self._idle:
-                return self._watched(self._idle.pop())
-            fresh = self._watched(await self.made())
+                return self._watched(self._idle.pop(), most)
+            fresh = self._watched(await self.made(), most)
             try:
                 await _made_ready(fresh)
             except BaseException:
@@ -102,23 +103,27 @@ class Connections:
                 "allow more with the setting `readers`, or do less at once"
             ) from error
 
-    def _watched(self, connection: AsyncConnection[Any]) -> AsyncConnection[Any]:
+    def _watched(self, connection: AsyncConnection[Any], patience: float) -> AsyncConnection[Any]:
         """One watch for all of them: to wind one up for each transaction takes longer than to read the time."""
         loop = asyncio.get_running_loop()
-        self._hours[connection] = loop.time() + self._patience
-        if self._watch is None:
-            self._watch = loop.call_at(self._hours[connection], self._cut_late)
+        hour = self._hours[connection] = loop.time() + patience
+        if self._watch is None or hour < self._watch.when():
+            self._wind_up(hour)
         return connection
+
+    def _wind_up(self, hour: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = asyncio.get_running_loop().call_at(hour, self._cut_late)
 
     def _cut_late(self) -> None:
         """Cut off whoever is late, and look again when the next one may be."""
-        loop, self._watch = asyncio.get_running_loop(), None
-        for connection, hour in list(self._hours.items()):
-            if hour > loop.time():
-                self._watch = loop.call_at(hour, self._cut_late)
-                break
+        now, self._watch = asyncio.get_running_loop().time(), None
+        for connection in [one for one, hour in self._hours.items() if hour <= now]:
             del self._hours[connection]
             _cut(connection)
+        if self._hours:
+            self._wind_up(min(self._hours.values()))
 
     def leave_alone(self, connection: AsyncConnection[Any]) -> None:
         """Do not cut this one off before it is given back."""

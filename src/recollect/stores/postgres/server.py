@@ -23,7 +23,9 @@ from recollect.stores.postgres.text import kept
 
 _OLDEST_SERVER = 140000
 _OLDEST_VECTOR = (0, 8)
-_PATIENCE_SECONDS = 120.0
+# Who writes may have to wait for others, and for a large batch; one statement that only reads has an answer by then.
+_PATIENCE_SECONDS = 60.0
+_READING_SECONDS = 15.0
 _FROZEN_MS = 30_000
 
 _ABOUT = """
@@ -169,7 +171,8 @@ class Server:
         It needs no beginning and no end: what is sent together is one transaction, and a statement sees one moment.
         """
         with translated(self.place):
-            connection, answers = await self._begun((Statement(_SEE, _seen_as(tenant)), Statement(statement, values)))
+            start = (Statement(_SEE, _seen_as(tenant)), Statement(statement, values))
+            connection, answers = await self._begun(start, _READING_SECONDS)
             await self._connections.give_back(connection)
         return answers[1]
 
@@ -210,22 +213,26 @@ class Server:
         finally:
             await self._connections.give_back(work.connection)
 
-    async def _begun(self, start: Sequence[Statement]) -> tuple[AsyncConnection[Any], list[Rows]]:
+    async def _begun(
+        self, start: Sequence[Statement], patience: float | None = None
+    ) -> tuple[AsyncConnection[Any], list[Rows]]:
         """A connection on which the transaction has begun, and the answers to the statements that it began with.
 
         One that died while it lay idle is found out here, before anything was done, so another can be tried.
         """
         before = calls_off()
         try:
-            return await self._tried(start)
+            return await self._tried(start, patience)
         except psycopg.OperationalError:
             if calls_off() > before:
                 raise
             await self._connections.forget()
-            return await self._tried(start)
+            return await self._tried(start, patience)
 
-    async def _tried(self, start: Sequence[Statement]) -> tuple[AsyncConnection[Any], list[Rows]]:
-        connection = await self._connections.take()
+    async def _tried(
+        self, start: Sequence[Statement], patience: float | None
+    ) -> tuple[AsyncConnection[Any], list[Rows]]:
+        connection = await self._connections.take(patience)
         try:
             answers = await journey(connection, start)
         except BaseException:
