@@ -58,6 +58,25 @@ async def test_a_database_that_is_not_there_is_told(postgres: Server):
         await PostgresStore.open(postgres.url("nowhere"))
 
 
+async def test_a_user_without_rights_is_told_which_and_with_them_it_works(postgres: Server, url: str):
+    # Mutant: one way out for both.
+    database, role = url.rsplit("/")[-1], f"guest_of_{url.rsplit('/')[-1]}"
+    guest = postgres.url(database, role)
+    with postgres.admin(database) as admin:
+        admin.execute(sql.SQL("create role {} login password {}").format(sql.Identifier(role), sql.Literal(PASSWORD)))
+        with pytest.raises(StoreUnavailable, match=f"grant create on database {database} to USER"):
+            await PostgresStore.open(guest)
+        await (await PostgresStore.open(url)).close()
+        with pytest.raises(StoreUnavailable, match="grant OWNER to USER, where OWNER is who opened"):
+            await PostgresStore.open(guest)
+        admin.execute(sql.SQL("grant recollect to {}").format(sql.Identifier(role)))
+        store = await PostgresStore.open(guest)
+        await store.write(put("a", [1, 0, 0, 0]))
+        assert ids(await store.find(EVERYTHING)) == ["a"]
+        await store.close()
+        admin.execute(sql.SQL("revoke recollect from {0}; drop role {0}").format(sql.Identifier(role)))
+
+
 async def test_a_missing_extension_is_told_with_the_command(bare: str):
     with pytest.raises(StoreUnavailable, match=r"pgvector.*create extension vector"):
         await PostgresStore.open(bare)

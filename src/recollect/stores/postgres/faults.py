@@ -53,9 +53,15 @@ def ours(error: psycopg.Error, place: str) -> RecollectError:
         case errors.DiskFull():
             return StoreFull(f"there is no room left at {place}; free some space and try again, nothing was lost")
         case errors.InsufficientPrivilege():
+            database = place.rsplit("/")[-1]
+            # Who may not even make the schema, and who meets one that somebody else has made.
+            way_out = (
+                f"grant create on database {database} to USER"
+                if "for database" in _said(error)
+                else f"grant OWNER to USER, where OWNER is who opened the store in {database} first"
+            )
             return StoreUnavailable(
-                f"{place} does not let this user work ({_said(error)}); let its owner open the store, or have an "
-                "administrator run: grant create on database … to …"
+                f"{place} does not let this user work ({_said(error)}); have an administrator run: {way_out}"
             )
         case errors.ReadOnlySqlTransaction():
             return StoreUnavailable(f"{place} is read-only; name the primary server, not a replica")
