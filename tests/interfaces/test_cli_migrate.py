@@ -46,8 +46,8 @@ def test_json_for_programs_and_the_store_in_use_as_the_source(store: Path, call:
 def test_one_tier_and_one_tenant(store: Path, call: Call):
     done = call(store, "migrate", "--from", "a.db", "--to", "episodic=e.db", "--to", "conversation=e.db", "--json")
     assert {one["space"]["tier"] for one in done.json["moved"]} == {"episodic", "conversation"}
-    done = call(store, "migrate", "--from", "a.db", "--to", "none.db", "--tenant", "globex", "--json")
-    assert (done.code, done.json["moved"]) == (OK, [])
+    done = call(store, "migrate", "--from", "a.db", "--to", "one.db", "--tenant", "acme", "--json")
+    assert {one["space"]["tenant"] for one in done.json["moved"]} == {"acme"}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,8 @@ def test_one_tier_and_one_tenant(store: Path, call: Call):
         (["--from", "a.db", "--to", "./a.db"], USAGE, "another target"),
         (["--from", "a.db", "--to", "episodik=b.db"], USAGE, "no stored tier"),
         (["--from", "a.db", "--to", "b.db", "--to", "c.db"], USAGE, "given twice"),
-        (["--from", "a.db", "--to", "mysql://x"], FAILED, "no store that is known"),
+        (["--from", "a.db", "--to", "mysql://x"], FAILED, "'mysql://x' names no store that is known"),
+        (["--from", "a.db", "--to", "b.db", "--tenant", "globex"], USAGE, "nothing of a tenant 'globex'"),
     ],
 )
 def test_what_cannot_be_done_is_said(store: Path, call: Call, arguments: list[str], code: int, said: str):

@@ -77,6 +77,8 @@ async def test_what_is_said_after_the_move_is_promoted_as_it_would_have_been(
 
 async def test_one_tenant_alone(source: Path, tmp_path: Path):
     target = tmp_path / "globex.db"
+    with pytest.raises(BadInput, match="nothing of a tenant 'golbex'"):  # mutant: a slip that looks like success
+        await migrate_store(source, target, tenant="golbex")
     report = await migrate_store(source, target, tenant="globex")
     assert {one.space.tenant for one in report.moved} == {"globex"}
     later = await migrate_store(source, target, tenant="acme")  # beside the other, who is in nobody's way

@@ -80,8 +80,14 @@ class _Migration:
 
     async def begin(self, tenant: str | None, *, dry_run: bool) -> str | None:
         """See what there is, and that the target can take it; the name of the model that made the vectors."""
-        tenants = await self._everybody() if tenant is None else [tenant]
-        if tenant is None:
+        tenants = await self._everybody()
+        if tenant is not None:
+            if tenant not in tenants:
+                raise BadInput(
+                    f"the source holds nothing of a tenant {tenant!r}; name another, or none to move everybody"
+                )
+            tenants = [tenant]
+        else:
             strangers = sorted(set(await _tenants(self._target)) - set(tenants))
             if strangers:
                 raise Conflict(
