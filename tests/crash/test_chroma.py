@@ -7,6 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 from recollect.errors import Conflict, StoreUnavailable
 from recollect.stores.chroma import ChromaStore
 from recollect.stores.chroma.chain import NAME, Chain
-from recollect.stores.chroma.engine import Engine
 from recollect.stores.ops import Delete, Put
 from recollect.stores.where import Where
 from recollect.testing.samples import BOB, EVERYTHING, SPACE, ids, item, put, vector
@@ -243,19 +243,13 @@ async def test_a_server_that_is_gone_for_ten_seconds_is_told_of_and_leaves_nothi
 async def test_writers_that_take_silence_for_consent_are_seen(
     server: ChromaServer, url: str, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    follow, added = Engine.follow, Engine._added
+    write = ChromaStore.write
 
-    def unheard(act: Any) -> Any:
-        def acted(*given: Any) -> bool:
-            try:
-                return bool(act(*given))
-            except StoreUnavailable:
-                return True
+    async def unheard(store: ChromaStore, *writes: Any) -> None:
+        with suppress(StoreUnavailable):
+            await write(store, *writes)
 
-        return acted
-
-    monkeypatch.setattr(Engine, "follow", unheard(follow))
-    monkeypatch.setattr(Engine, "_added", unheard(added))
+    monkeypatch.setattr(ChromaStore, "write", unheard)
     monkeypatch.setattr("tests.crash.test_chroma.GONE", 1)
     _, _, found = await gone_for_a_while(server, url)
     table.seen("D8", "a Chroma server's silence is taken for consent", len(found))
