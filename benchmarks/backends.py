@@ -6,19 +6,19 @@ timed is memory and engine. Beside each of our calls stand three others, made in
 machine does hits all alike:
 
 - **engine**: what our call sent to the server, statement by statement and value by value, sent once more to a copy of
-  the database by the driver as it comes, in the same transactions and as much at once, with nothing of ours around it
-  (`tapes.py`). It is what the same work costs with no memory in between; our share is the part of a call that this
-  leaves. Chroma's driver blocks the one thread that it is used in: there the time inside of it is taken during the call
-  itself.
-- **sent our way**: the same to another copy, by our own lines, which need fewer journeys and less time than the drivers
-  take. What this leaves of a call is all that we do before, between and after, and what is gained on the way is counted
-  as the engine's.
+  the database by the driver as it comes, in the same transactions and by as many connections at once, with nothing of
+  ours around it (`tapes.py`). It is what the same work costs with no memory in between. Our share is what this leaves
+  of a call, in a hundred of the call; below nothing, a call is over before the driver alone would be: its cursors take a
+  journey for each statement, which tells from afar. Chroma's driver blocks the one thread that it is used in: there the time inside
+  of it is taken during the call itself.
+- **sent our way**: the same to another copy, by our own lines, which send several statements in one journey, and take
+  less time than the drivers do. What this leaves of a call (`share then`) is all that we do before, between and after;
+  what is gained on the way is counted as the engine's.
 - **by hand**: what somebody would write who needs the rows and nothing else: no index of what was said, no versions, no
   checks, no row security, no ranking, another schema (`bare.py`). It says what a call costs who does without all that,
   so that nobody takes the engine's cost for the least that could be asked of it.
 
-Fewer and better statements make a call faster and its share larger, so read the milliseconds before the share; one
-below nothing says that a call is done before the driver alone would be. What is
+Fewer and better statements make a call faster and its share larger, so read the milliseconds before the share. What is
 done behind a call (indexing a turn, counting accesses) is waited for between calls; calls a second include all of it.
 """
 
