@@ -8,9 +8,9 @@ machine does hits all alike:
 - **engine**: what our call sent to the server, statement by statement and value by value, sent once more to a copy of
   the database by the driver as it comes, in the same transactions and by as many connections at once, with nothing of
   ours around it (`tapes.py`). It is what the same work costs with no memory in between. Our share is what this leaves
-  of a call, in a hundred of the call; below nothing, a call is over before the driver alone would be: its cursors take a
-  journey for each statement, which tells from afar. Chroma's driver blocks the one thread that it is used in: there the time inside
-  of it is taken during the call itself.
+  of a call, in a hundred of the call. Below nothing, a call is over before the driver alone would be: its cursors take
+  a journey for each statement, which tells from afar. Chroma's driver blocks the one thread that it is used in: there
+  the time inside of it is taken during the call itself.
 - **sent our way**: the same to another copy, by our own lines, which send several statements in one journey, and take
   less time than the drivers do. What this leaves of a call (`share then`) is all that we do before, between and after;
   what is gained on the way is counted as the engine's.

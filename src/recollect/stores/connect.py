@@ -170,8 +170,9 @@ async def open_one(url: str, settings: Settings, clock: Clock) -> Store:
     if scheme.partition("+")[0] in ("redis", "rediss"):
         return await _open_redis(url, clock)
     raise BadSettings(
-        f"{shown(url)!r} names no store that is known; use a file path, sqlite:///PATH, postgresql://USER@HOST/DATABASE, "
-        "redis://HOST:PORT/DB, redis+cluster://HOST:PORT, chroma:./DIRECTORY, chroma+http://HOST:PORT or memory://"
+        f"{shown(url)!r} names no store that is known; use a file path, sqlite:///PATH, "
+        "postgresql://USER@HOST/DATABASE, redis://HOST:PORT/DB, redis+cluster://HOST:PORT, chroma:./DIRECTORY, "
+        "chroma+http://HOST:PORT or memory://"
     )
 
 
