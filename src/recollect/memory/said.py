@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from recollect.errors import EmbedderFailed, StoreClosed, StoreError
+from recollect.errors import EmbedderFailed, StoreClosed, StoreError, StoreUnavailable
 from recollect.inference.base import Embedding
 from recollect.memory.asked import Asked
 from recollect.memory.candidates import Told
@@ -52,9 +52,7 @@ class Said:
         """Whether there may be more to find now that the ends of the logs are known; not where the index is down."""
         try:
             return await self._index.caught_up(self._scope, tails, model_is_up=model_is_up)
-        except StoreClosed:
-            raise
-        except (StoreError, OSError):
+        except (StoreUnavailable, OSError):
             return False  # whoever searches it is told
 
     async def found(self, asks_again: Callable[[str], bool], *, model_is_up: bool) -> Heard:

@@ -58,7 +58,7 @@ def ours(error: psycopg.Error, place: str) -> RecollectError:
             way_out = (
                 f"grant create on database {database} to USER"
                 if "for database" in _said(error)
-                else f"grant OWNER to USER, where OWNER is who opened the store in {database} first"
+                else f"grant OWNER to USER (OWNER: whoever opened the store in {database} first)"
             )
             return StoreUnavailable(
                 f"{place} does not let this user work ({_said(error)}); have an administrator run: {way_out}"
