@@ -67,7 +67,7 @@ async def test_a_user_without_rights_is_told_which_and_with_them_it_works(postgr
         with pytest.raises(StoreUnavailable, match=f"grant create on database {database} to USER"):
             await PostgresStore.open(guest)
         await (await PostgresStore.open(url)).close()
-        with pytest.raises(StoreUnavailable, match="grant OWNER to USER .OWNER: whoever opened"):
+        with pytest.raises(StoreUnavailable, match=r"grant OWNER to USER \(OWNER: whoever opened"):
             await PostgresStore.open(guest)
         admin.execute(sql.SQL("grant recollect to {}").format(sql.Identifier(role)))
         store = await PostgresStore.open(guest)
