@@ -104,7 +104,7 @@ class _Starts:
             )
 
         tiers = dict.fromkeys(("conversation", "episodic", "checkpoints"), url)
-        calls = ("recall_episodes", "recall_sessions", *LOGS)
+        calls = ("recall", "recall_sessions", "recall_episodes", *LOGS)
         facts = self._there(beside.create("ours"), beside)
         return Place("Redis", {"default": facts, **tiers}, calls, bare, copied, logs=url)
 

@@ -17,7 +17,7 @@ from recollect.memory.parts import Parts
 from recollect.memory.turn_index import TurnIndex
 from recollect.settings import FILE, Settings
 from recollect.stores.base import Log, Records, Store
-from recollect.stores.connect import NEEDS, file_of, lacking, open_one, routed
+from recollect.stores.connect import check_keeps, file_of, open_one, routed
 from recollect.values import Tier
 
 
@@ -94,17 +94,13 @@ async def examine_store(
 async def _opened(url: str, urls: Mapping[Tier, str], settings: Settings, clock: Clock) -> Place:
     """A place as it is found; a file that is not there is not made, for there would be nothing in it to look at."""
     tiers = tuple(tier for tier in urls if urls[tier] == url)
-    store: Store | None = None
     try:
+        check_keeps(url, tiers)
         file = file_of(url)
         if file is not None and not await asyncio.to_thread(file.exists):
             raise StoreUnavailable(f"there is no store at {file}; `recollect remember` makes one")
         store = await open_one(url, settings, clock)
-        if not all(isinstance(store, NEEDS[tier]) for tier in tiers):
-            raise lacking(url, store, tiers)
     except RecollectError as error:
-        if store is not None:
-            await store.close()
         return Place(url=url, tiers=tiers, error=error)
     return Place(url=url, tiers=tiers, store=store)
 

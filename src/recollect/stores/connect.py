@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, cast
@@ -23,6 +24,8 @@ NEEDS: Mapping[Tier, type] = {
 }
 """The protocol that each stored tier is built on."""
 
+# All others keep everything. Known beforehand: who names an engine for the wrong tier need not start it to be told.
+_KEEPS: Mapping[str, tuple[type, ...]] = {"redis": (Log, Tasks), "rediss": (Log, Tasks), "chroma": (Records,)}
 
 Place = str | Path | Mapping[str, str]
 """What names a store: a path, a URL, or a mapping of tiers to these."""
@@ -64,12 +67,11 @@ async def connect(
     """Open what a URL, a path or a mapping of tiers names, or the settings where nothing is named."""
     urls = routed(place, settings, tiers)
     opened: dict[str, Store] = {}
+    for url in dict.fromkeys(urls.values()):
+        check_keeps(url, [tier for tier in urls if urls[tier] == url])
     try:
-        for tier, url in urls.items():
-            if url not in opened:
-                opened[url] = await open_one(url, settings, clock)
-            if not isinstance(opened[url], NEEDS[tier]):
-                raise lacking(url, opened[url], [one for one in urls if urls[one] == url])
+        for url in dict.fromkeys(urls.values()):
+            opened[url] = await open_one(url, settings, clock)
     except BaseException:
         for store in opened.values():
             await store.close()
@@ -143,14 +145,21 @@ def _one_name(place: object) -> str:
     return str(place) if file is None else str(file)
 
 
-def lacking(url: str, store: Store, tiers: Sequence[Tier]) -> Unsupported:
-    """A tier on a store that cannot keep it, with those that can, and what this one is good for."""
-    kept = [tier for tier in NEEDS if isinstance(store, NEEDS[tier])]
+def check_keeps(url: str, tiers: Sequence[Tier]) -> None:
+    """Refuse tiers on an engine that cannot keep them, with those that it can, and with what can keep the others."""
+    kept = tiers_kept_at(url)
     lacking = [tier for tier in NEEDS if tier in tiers and tier not in kept]
-    return Unsupported(
-        f"{shown(url)} keeps {', '.join(kept)} and cannot keep {', '.join(lacking)}; keep those in a file or on "
-        'PostgreSQL, as in {"default": "agent.db", "' + kept[0] + f'": "{shown(url)}"' + "}"
-    )
+    if lacking:
+        raise Unsupported(
+            f"{shown(url)} keeps {', '.join(kept)} and cannot keep {', '.join(lacking)}; keep those in a file or on "
+            'PostgreSQL, as in {"default": "agent.db", "' + kept[0] + f'": "{shown(url)}"' + "}"
+        )
+
+
+def tiers_kept_at(url: str) -> list[Tier]:
+    """The tiers that the engine a place names can keep."""
+    scheme = re.split("[+:]", url, maxsplit=1)[0]
+    return [tier for tier, protocol in NEEDS.items() if protocol in _KEEPS.get(scheme, (protocol,))]
 
 
 async def open_one(url: str, settings: Settings, clock: Clock) -> Store:

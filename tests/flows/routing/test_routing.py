@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from recollect import AgentMemory, BadSettings, Settings, Unsupported
+from recollect.clock import system_clock
 from recollect.settings import effective, shown
-from recollect.stores.connect import routed
+from recollect.stores.connect import NEEDS, open_one, routed, tiers_kept_at
 from tests.embedders import HashEmbedder
 from tests.servers.postgres import Server
 from tests.servers.redis import RedisServer
@@ -69,12 +70,24 @@ class TestWhereATierLives:
         assert shown("postgresql://h/d?user=u&password=p&x=1") == "postgresql://h/d?user=u&password=***&x=1"
 
 
-def test_a_tier_on_a_server_that_cannot_keep_it_names_what_can(redis: RedisServer):
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+cluster", "rediss+cluster"])
+def test_a_tier_on_a_server_that_cannot_keep_it_names_what_can(scheme: str):
+    """Before anything is opened: whether the server runs has nothing to do with it."""
     from recollect.sync import AgentMemory as Memory
 
     with pytest.raises(Unsupported, match="keeps conversation, episodic, checkpoints and cannot keep semantic") as told:
-        Memory.open({"default": "memory://", "semantic": redis.url}, embedder=HashEmbedder())
+        Memory.open({"default": "memory://", "semantic": f"{scheme}://127.0.0.1:1"}, embedder=HashEmbedder())
     assert "PostgreSQL" in str(told.value)
+
+
+async def test_what_is_known_of_engines_beforehand_is_so(
+    tmp_path: Path, redis: RedisServer, database: Callable[[], str]
+):
+    # Mutant: Chroma is said to keep logs.
+    for url in ("memory://", str(tmp_path / "a.db"), f"chroma:{tmp_path / 'chroma'}", redis.url, database()):
+        store = await open_one(url, Settings(), system_clock)
+        assert tiers_kept_at(url) == [tier for tier, protocol in NEEDS.items() if isinstance(store, protocol)], url
+        await store.close()
 
 
 async def test_everything_works_over_a_memory_of_three_stores(

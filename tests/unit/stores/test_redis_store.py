@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -188,6 +189,46 @@ async def test_a_server_that_goes_is_told_and_found_again(store: RedisStore, ser
         await asyncio.to_thread(server.start)
     await store.write(append("b"))
     assert ids(await store.recent(LOG)) == ["a", "b"]
+    await store.close()
+
+
+async def test_who_reads_waits_for_a_server_that_goes_and_not_again_while_it_is_gone(
+    store: RedisStore, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    """A question has other tiers to ask; what is written has no other place."""
+    # Mutants: who reads is always as patient as who writes; a server that is back is still taken for gone.
+    await store.close()
+    store = await RedisStore.open(server.url, patience=Patience(answer=2, altogether=2))
+    await store.write(append("a"))
+    ask, knocks, said = store._server._ask, 0, list[str]()
+
+    async def counted(*parts: Any) -> Any:
+        nonlocal knocks
+        knocks += 1
+        return await ask(*parts)
+
+    async def knocks_of(work: Awaitable[object]) -> int:
+        nonlocal knocks
+        knocks = 0
+        with pytest.raises(StoreUnavailable) as told:
+            await work
+        said.append(str(told.value))
+        return knocks
+
+    monkeypatch.setattr(store._server, "_ask", counted)
+    for _ in range(2):
+        await asyncio.to_thread(server.kill)
+        try:
+            assert await knocks_of(store.recent(LOG)) > 1
+            assert await knocks_of(store.recent(LOG)) == 1
+            assert await knocks_of(store.tails(LOG, Reach(own=1, others=1, of_each=1))) == 1
+            assert await knocks_of(store.entries(LOG, "a")) == 1
+            assert await knocks_of(store.write(append("b"))) > 1
+        finally:
+            await asyncio.to_thread(server.start)
+        assert ids(await store.recent(LOG)) == ["a"]
+        assert ["same ids" in one for one in said] == [False, False, False, False, True]
+        said.clear()
     await store.close()
 
 

@@ -32,6 +32,9 @@ _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _MISREAD = re.compile(r"user_script:\d+: (attempt to|bad argument)")
 
 
+_PERHAPS = ". If something was being written it may have arrived: write it again with the same ids, which never doubles"
+
+
 async def answered(work: Callable[[], Awaitable[T]]) -> T:
     """What the work answers. In the client, a line that another call has closed meanwhile is a missing attribute."""
     try:
@@ -64,8 +67,8 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def said(error: Exception, url: str) -> RecollectError:
-    """The error that a caller sees."""
+def said(error: Exception, url: str, *, reads: bool = False) -> RecollectError:
+    """The error that a caller sees; who only reads is not told what may have become of a write."""
     place, text = shown(url), str(error)
     if (unsafe := _encryption(error)) is not None:
         return _unsafe(unsafe, place)
@@ -99,10 +102,15 @@ def said(error: Exception, url: str) -> RecollectError:
     if isinstance(error, _PASSING):
         tls = "speaks TLS" if place.startswith("rediss") else "speaks without TLS (if not: rediss://)"
         return StoreUnavailable(
-            f"{place} cannot be reached ({text}); see that the server runs and {tls}. If something was being "
-            "written it may have arrived: write it again with the same ids, which never doubles"
+            f"{place} cannot be reached ({text}); see that the server runs and {tls}{'' if reads else _PERHAPS}"
         )
     return StoreUnavailable(f"{place} answered with an error: {text}")
+
+
+def silent(url: str, seconds: float, *, reads: bool) -> StoreUnavailable:
+    """The error for a server that is there and says nothing."""
+    perhaps = "" if reads else _PERHAPS
+    return StoreUnavailable(f"{shown(url)} has not answered for {seconds:g} seconds; see that it runs{perhaps}")
 
 
 def _beneath(error: BaseException | None, *kinds: type[E]) -> E | None:

@@ -18,9 +18,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from recollect.deadline import within
-from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreUnavailable
+from recollect.errors import BadSettings, RecollectError, StoreClosed
 from recollect.stores.calls import calls_off
-from recollect.stores.redis.failures import FAILURES, answered, passes, said, shown
+from recollect.stores.redis.failures import FAILURES, answered, passes, said, shown, silent
 from recollect.stores.redis.health import Node
 from recollect.stores.redis.lines import Lines
 from recollect.stores.redis.promise import check_promise, check_version
@@ -61,6 +61,8 @@ class Server:
         self.is_cluster = scheme.endswith(_CLUSTER)
         _check_database(url, only_zero=self.is_cluster)
         self._closed = False
+        # Whether the last who waited for the server has waited in vain.
+        self._gone = False
         # What is tried again is decided here alone: every batch has an id, and is then not done twice.
         once = Retry(NoBackoff(), 0)
         waits: dict[str, Any] = {"socket_timeout": patience.answer, "socket_connect_timeout": patience.answer}
@@ -102,8 +104,12 @@ class Server:
         fsync = None if config is None else config.get("appendfsync")
         return Node(info, fsync, int(seconds) * 1_000_000 + int(micros))
 
-    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        """Run a script; the server keeps its text, and is told it when it does not."""
+    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes], *, reads: bool = False) -> Any:
+        """Run a script; the server keeps its text, and is told it when it does not.
+
+        One that only `reads` is not waited for while the server is known to be gone: a question has other places to
+        ask, and nothing is lost.
+        """
         source, sha = _script(name)
         told = (b"%d" % len(keys), *keys, *args)
 
@@ -113,14 +119,14 @@ class Server:
             except exceptions.NoScriptError:
                 return await self._ask("EVAL", source, *told)
 
-        return await self._tried(run)
+        return await self._tried(run, reads=reads)
 
     async def command(self, *parts: bytes | int | str) -> Any:
         return await self._tried(lambda: self._client.execute_command(*parts))
 
     async def plain(self, command: str, *parts: bytes) -> Any:
-        """The same where the client need not make anything else of the answer than it is."""
-        return await self._tried(lambda: self._ask(command, *parts))
+        """The same for one that reads, where the client need not make anything else of the answer than it is."""
+        return await self._tried(lambda: self._ask(command, *parts), reads=True)
 
     def denied(self, command: str) -> RecollectError:
         """The error for a script that found out that it may not run a command."""
@@ -164,7 +170,7 @@ class Server:
             raise said(error, self.url) from error
         return {_text(name): _text(value) for name, value in dict(told).items()}
 
-    async def _tried(self, work: Callable[[], Awaitable[T]], *, refusals: bool = False) -> T:
+    async def _tried(self, work: Callable[[], Awaitable[T]], *, refusals: bool = False, reads: bool = False) -> T:
         """What the work answers. What can pass is waited for; what cannot is told at once, or raised as it is."""
         if self._closed:
             raise StoreClosed("this store was closed; open it again")
@@ -176,19 +182,20 @@ class Server:
                     answer = await answered(work)
                 if calls_off() > before:  # the client's pool swallows one now and then, and answers
                     raise asyncio.CancelledError
+                self._gone = False
                 return answer
             except TimeoutError as error:
-                raise StoreUnavailable(
-                    f"{shown(self.url)} has not answered for {self._patience.altogether:g} seconds; see that it runs. "
-                    "If something was being written it may have arrived: write it again with the same ids"
-                ) from error
+                self._gone = True
+                raise silent(self.url, self._patience.altogether, reads=reads) from error
             except FAILURES as error:
                 if calls_off() > before:
                     raise asyncio.CancelledError from error
                 if refusals and isinstance(error, exceptions.ResponseError) and not passes(error):
                     raise
-                if not passes(error) or time.monotonic() - started + pause > self._patience.altogether:
-                    raise said(error, self.url) from error
+                late = time.monotonic() - started + pause > self._patience.altogether
+                if not passes(error) or late or (reads and self._gone):
+                    self._gone = passes(error)
+                    raise said(error, self.url, reads=reads) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
