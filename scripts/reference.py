@@ -71,10 +71,10 @@ CLOSED = {"Checkpoints"}
 
 EXIT_CODES = """
 Exit codes: 0 when it was done, 1 when there is nothing of what was asked for (no such item, key, task or file, or
-nothing relevant), 2 when the call cannot be meant, 3 when it failed, 130 after Ctrl-C. A list with nothing in it is
-no failure: the code is 0, and a line on standard error says so. With `--json` an error is one line of JSON on standard
-error, `{"error": "NotFound", "message": "…"}`, with the type's name from the [API](api.md#errors), or `UsageError` for
-a command or option that does not exist.
+nothing relevant), 2 when the call cannot be meant, 3 when it failed, also because the store is not there, 130 after
+Ctrl-C. A list with nothing in it is no failure: the code is 0, and a line on standard error says so. With `--json` an
+error is one line of JSON on standard error, `{"error": "NotFound", "message": "…"}`, with the type's name from the
+[API](api.md#errors), or `UsageError` for a command or option that does not exist.
 """
 
 

@@ -334,8 +334,9 @@ def checked_stores(given: Any, place: str) -> Routes:
 def _listed_stores(text: str, variable: str) -> Mapping[str, str]:
     """`episodic=redis://HOST checkpoints=redis://HOST`, parted by blanks: URLs may hold anything else."""
     pairs = [part.partition("=") for part in text.split()]
-    if not all(separator for _, separator, _ in pairs):
-        raise BadSettings(f"{variable} is a list like 'episodic=redis://HOST checkpoints=redis://HOST'")
+    run_together = re.search(rf"[,;](?:default|{'|'.join(STORED)})=", text)
+    if run_together or not all(separator for _, separator, _ in pairs):
+        raise BadSettings(f"{variable} is a list parted by blanks: 'episodic=redis://HOST checkpoints=redis://HOST'")
     return checked_stores({name: url for name, _, url in pairs}, f" in {variable}")
 
 

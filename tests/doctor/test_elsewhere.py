@@ -108,6 +108,20 @@ async def test_a_server_that_is_not_there(ward: Ward):
     assert report["upkeep.lifecycle"].status == "pass"
 
 
+async def test_a_place_that_does_not_open_is_named_once_and_nothing_is_made_there(ward: Ward):
+    # Mutants: a directory that is not there is opened; the index is said to lack a model.
+    chroma = ward.directory / "none"
+    ward.place = {"default": str(ward.path), "semantic": f"chroma:{chroma}"}
+    await ward.examined()
+    assert not chroma.exists()
+    ward.place = {"default": str(ward.path), "semantic": "redis://127.0.0.1:1"}
+    report = await ward.examined()
+    for point in ("index.turns", "index.vectors"):
+        assert report[point].detail.count("redis://127.0.0.1:1") == 1
+        assert "(Unsupported)" in report[point].detail
+        assert "setup" not in report[point].fix
+
+
 async def test_a_password_is_never_told(ward: Ward):
     ward.place = {"default": str(ward.path), "checkpoints": "postgresql://ada:hunter2@127.0.0.1:1/none"}
     assert "hunter2" not in str((await ward.examined()).as_json())

@@ -198,6 +198,14 @@ class TestErrors:
         assert "there is no store at" in done.err
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_tier_in_the_wrong_place_is_told_and_not_that_nothing_is_there(self, tmp_path: Path, call: Call):
+        # Mutant: looked first whether it is there.
+        for command in (["stats"], ["recall", "x"], ["remember", "x"]):
+            done = call(tmp_path, *command, RECOLLECT_STORES="conversation=chroma:./c")
+            assert done.code == FAILED
+            assert "cannot keep conversation" in done.err
+        assert list(tmp_path.iterdir()) == []
+
     def test_what_was_remembered_in_a_directory_is_listed_from_there(self, tmp_path: Path, call: Call):
         stores = "store = 'agent.db'\n[stores]\nsemantic = 'chroma:./facts'\nprocedural = 'chroma:./facts'\n"
         (tmp_path / "recollect.toml").write_text(stores, "utf-8")

@@ -48,7 +48,10 @@ def worst(patient: Patient, found: list[tuple[Place, Verdict]]) -> Verdict:
     status = max((verdict.status for _, verdict in found), key=ORDER.index)
     such = [(place, verdict) for place, verdict in found if verdict.status == status]
     several = len(patient.places) > 1
-    details = [f"{place.name}: {verdict.detail}" if several else verdict.detail for place, verdict in such]
+    details = [
+        f"{place.name}: {verdict.detail}" if several and not verdict.detail.startswith(place.name) else verdict.detail
+        for place, verdict in such
+    ]
     fixes = list(dict.fromkeys(verdict.fix for _, verdict in such if verdict.fix))
     return Verdict(status, "; ".join(details), "; ".join(fixes))
 

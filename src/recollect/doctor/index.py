@@ -87,7 +87,9 @@ async def make_words_anew(patient: Patient) -> None:
 
 
 async def what_was_said_is_found(patient: Patient) -> Verdict:
-    place = patient.place_of("conversation")
+    index, place = patient.place_of("semantic"), patient.place_of("conversation")
+    if index.error is not None:
+        return warned(index.closed, OPENED_FIRST)
     if place.error is not None or not isinstance(place.store, Log):
         return warned(place.closed, OPENED_FIRST)
     if patient.turns is None:

@@ -17,7 +17,7 @@ from recollect.memory.parts import Parts
 from recollect.memory.turn_index import TurnIndex
 from recollect.settings import FILE, Settings
 from recollect.stores.base import Log, Records, Store
-from recollect.stores.connect import check_keeps, file_of, open_one, routed
+from recollect.stores.connect import check_keeps, open_one, path_of, routed
 from recollect.values import Tier
 
 
@@ -92,13 +92,13 @@ async def examine_store(
 
 
 async def _opened(url: str, urls: Mapping[Tier, str], settings: Settings, clock: Clock) -> Place:
-    """A place as it is found; a file that is not there is not made, for there would be nothing in it to look at."""
+    """A place as it is found; what is not there is not made, for there would be nothing in it to look at."""
     tiers = tuple(tier for tier in urls if urls[tier] == url)
     try:
         check_keeps(url, tiers)
-        file = file_of(url)
-        if file is not None and not await asyncio.to_thread(file.exists):
-            raise StoreUnavailable(f"there is no store at {file}; `recollect remember` makes one")
+        path = path_of(url)
+        if path is not None and not await asyncio.to_thread(path.exists):
+            raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")
         store = await open_one(url, settings, clock)
     except RecollectError as error:
         return Place(url=url, tiers=tiers, error=error)

@@ -53,11 +53,9 @@ async def across(sources: Sequence[Source]) -> Found:
     failures = [answer for answer in answers if isinstance(answer, _Failure)]
     if failures and not lines and len(failures) == sum(source.stored for source in sources):
         raise failures[0].error
-    return Found(
-        each_once(lines),
-        [out for one in found for out in one.left_out],
-        [*(failure.warning for failure in failures), *(warning for one in found for warning in one.warnings)],
-    )
+    warnings = [*(failure.warning for failure in failures), *(warning for one in found for warning in one.warnings)]
+    # Two logs may have failed to learn the same from the same server.
+    return Found(each_once(lines), [out for one in found for out in one.left_out], list(dict.fromkeys(warnings)))
 
 
 async def together(*several: Coroutine[Any, Any, Any]) -> list[Any]:

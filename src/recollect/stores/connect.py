@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -67,8 +68,7 @@ async def connect(
     """Open what a URL, a path or a mapping of tiers names, or the settings where nothing is named."""
     urls = routed(place, settings, tiers)
     opened: dict[str, Store] = {}
-    for url in dict.fromkeys(urls.values()):
-        check_keeps(url, [tier for tier in urls if urls[tier] == url])
+    check_keep(urls)
     try:
         for url in dict.fromkeys(urls.values()):
             opened[url] = await open_one(url, settings, clock)
@@ -145,14 +145,22 @@ def _one_name(place: object) -> str:
     return str(place) if file is None else str(file)
 
 
+def check_keep(urls: Mapping[Tier, str]) -> None:
+    """Refuse the first place whose engine cannot keep the tiers that are to live there."""
+    for url in dict.fromkeys(urls.values()):
+        check_keeps(url, [tier for tier in urls if urls[tier] == url])
+
+
 def check_keeps(url: str, tiers: Sequence[Tier]) -> None:
     """Refuse tiers on an engine that cannot keep them, with those that it can, and with what can keep the others."""
     kept = tiers_kept_at(url)
     lacking = [tier for tier in NEEDS if tier in tiers and tier not in kept]
     if lacking:
+        named = {"default": "agent.db", kept[0]: shown(url)}
+        listed = " ".join(f"{tier}={place}" for tier, place in named.items())
         raise Unsupported(
             f"{shown(url)} keeps {', '.join(kept)} and cannot keep {', '.join(lacking)}; keep those in a file or on "
-            'PostgreSQL, as in {"default": "agent.db", "' + kept[0] + f'": "{shown(url)}"' + "}"
+            f"PostgreSQL: {json.dumps(named)}, or RECOLLECT_STORES='{listed}'"
         )
 
 

@@ -53,6 +53,13 @@ class TestWhereATierLives:
         spelled = {"default": "a.db", "episodic": "./a.db", "semantic": f"sqlite:///{tmp_path}/x/../a.db"}
         assert set(routed(spelled, Settings()).values()) == {str(tmp_path / "a.db")}
 
+    def test_a_list_that_is_run_together_by_commas_is_told_how_it_is_parted(self, tmp_path: Path):
+        for text in ("episodic=redis://x,checkpoints=redis://y", "episodic=e.db;default=d.db"):
+            with pytest.raises(BadSettings, match="parted by blanks"):
+                Settings.load(environ={"RECOLLECT_STORES": text}, directory=tmp_path)
+        hosts = "postgresql://a,b/d?options=-c,x"  # which may have commas of their own
+        assert places(tmp_path, RECOLLECT_STORES=f"episodic={hosts}")["episodic"] == hosts
+
     @pytest.mark.parametrize("text", ["episodic", "episodik=redis://x", "working=redis://x"])
     def test_what_cannot_be_meant_is_refused(self, tmp_path: Path, text: str):
         with pytest.raises(BadSettings, match="RECOLLECT_STORES"):
@@ -78,6 +85,7 @@ def test_a_tier_on_a_server_that_cannot_keep_it_names_what_can(scheme: str):
     with pytest.raises(Unsupported, match="keeps conversation, episodic, checkpoints and cannot keep semantic") as told:
         Memory.open({"default": "memory://", "semantic": f"{scheme}://127.0.0.1:1"}, embedder=HashEmbedder())
     assert "PostgreSQL" in str(told.value)
+    assert f"RECOLLECT_STORES='default=agent.db conversation={scheme}://127.0.0.1:1'" in str(told.value)
 
 
 async def test_what_is_known_of_engines_beforehand_is_so(

@@ -67,6 +67,13 @@ class TestTogether:
         found = await across([noted("a"), noted("b"), noted("c", slow=True)])
         assert (asked, told(found.lines)) == (["c", "a", "b"], ["a", "b", "c"])
 
+    async def test_what_several_were_told_is_told_once(self):
+        async def warned() -> Found:
+            return Found(warnings=["the facts could not be looked up"])
+
+        found = await across([Source(name=name, ask=warned, patience=5.0) for name in ("said", "happened")])
+        assert found.warnings == ["the facts could not be looked up"]
+
     async def test_cancelling_cancels_all(self):
         begun, ended = asyncio.Semaphore(0), []
 

@@ -223,13 +223,49 @@ async def test_who_reads_waits_for_a_server_that_goes_and_not_again_while_it_is_
             assert await knocks_of(store.recent(LOG)) == 1
             assert await knocks_of(store.tails(LOG, Reach(own=1, others=1, of_each=1))) == 1
             assert await knocks_of(store.entries(LOG, "a")) == 1
+            assert await knocks_of(store.checkpoint(TASKS, "t")) == 1
             assert await knocks_of(store.write(append("b"))) > 1
         finally:
             await asyncio.to_thread(server.start)
         assert ids(await store.recent(LOG)) == ["a"]
-        assert ["same ids" in one for one in said] == [False, False, False, False, True]
+        assert ["same ids" in one for one in said] == [False, False, False, False, False, True]
         said.clear()
     await store.close()
+
+
+async def test_who_has_less_patience_than_the_store_waits_in_vain_once(
+    store: RedisStore, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever asks with a time limit of their own would never be told what the others have."""
+    # Mutant: only those who wait to the end know of it.
+    ask, paused = store._server._ask, store._server._paused
+    knocks, pauses = 0, asyncio.Queue[None]()
+
+    async def asked(*parts: Any) -> Any:
+        nonlocal knocks
+        knocks += 1
+        return await ask(*parts)
+
+    async def told(seconds: float) -> float:
+        pauses.put_nowait(None)
+        return await paused(seconds)
+
+    monkeypatch.setattr(store._server, "_ask", asked)
+    monkeypatch.setattr(store._server, "_paused", told)
+    await asyncio.to_thread(server.kill)
+    try:
+        waiting = asyncio.create_task(store.recent(LOG))
+        await pauses.get()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        knocks = 0
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await store.recent(LOG)
+        assert knocks == 1
+    finally:
+        await asyncio.to_thread(server.start)
+    assert await store.recent(LOG) == []
 
 
 async def test_what_is_called_off_ends(store: RedisStore):

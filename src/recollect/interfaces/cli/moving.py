@@ -29,7 +29,10 @@ def migrate(
     source: Annotated[list[str], typer.Option("--from", help=f"{_TIER} The store in use when not given.")] = [],  # noqa: B006 - typer's
     target: Annotated[list[str], typer.Option("--to", help=_TIER)],
     tenant: Annotated[str | None, typer.Option("--tenant", help="This tenant alone; everybody when not given.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be moved, and copy nothing.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be moved, and copy nothing; empty tables are made on a server."),
+    ] = False,
     caller: Caller,
 ) -> None:
     """Copy everything of a store into another, and compare both; after a crash, run it again and it goes on.

@@ -67,9 +67,11 @@ class Caller:
 
     def existing(self) -> str | None:
         """The store, unless it is a file that is not there: only `remember`, `chat` and `import` make one."""
-        from recollect.stores.connect import path_of, routed
+        from recollect.stores.connect import check_keep, path_of, routed
 
-        for place in dict.fromkeys(routed(self.store, Settings.load()).values()):
+        urls = routed(self.store, Settings.load())
+        check_keep(urls)
+        for place in dict.fromkeys(urls.values()):
             path = path_of(place)
             if path is not None and not path.exists():
                 raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")

@@ -16,7 +16,7 @@ from recollect.memory.migration.report import MigrationReport, Moved, Progress
 from recollect.memory.migration.tasks import Work
 from recollect.settings import Settings, shown
 from recollect.stores.base import Log, Records
-from recollect.stores.connect import NEEDS, Place, Stores, connect, file_of, routed
+from recollect.stores.connect import NEEDS, Place, Stores, connect, path_of, routed
 from recollect.stores.erasing import Erasing
 from recollect.values import Tier
 
@@ -222,7 +222,7 @@ def _check_places(source: Mapping[Tier, str], target: Mapping[Tier, str]) -> Non
 
 def _check_there(urls: Iterable[str]) -> None:
     for url in urls:
-        path = file_of(url)
+        path = path_of(url)
         if path is not None and not path.exists():
             raise StoreUnavailable(f"there is no store at {path}; a source has to be there")
         if url == "memory://":
@@ -230,6 +230,6 @@ def _check_there(urls: Iterable[str]) -> None:
 
 
 def _imagined(urls: Mapping[Tier, str]) -> dict[Tier, str]:
-    """The same places, with a store in memory for a file that is not there: a dry run makes none."""
-    absent = [tier for tier, url in urls.items() if (path := file_of(url)) is not None and not path.exists()]
+    """The same places, with a store in memory for what is not there: a dry run makes no file and no directory."""
+    absent = [tier for tier, url in urls.items() if (path := path_of(url)) is not None and not path.exists()]
     return {tier: "memory://" if tier in absent else url for tier, url in urls.items()}

@@ -100,11 +100,19 @@ def said(error: Exception, url: str, *, reads: bool = False) -> RecollectError:
             f"{place} has no database of that number; name one from 0 on, or set more in its configuration: databases"
         )
     if isinstance(error, _PASSING):
-        tls = "speaks TLS" if place.startswith("rediss") else "speaks without TLS (if not: rediss://)"
-        return StoreUnavailable(
-            f"{place} cannot be reached ({text}); see that the server runs and {tls}{'' if reads else _PERHAPS}"
-        )
+        return StoreUnavailable(f"{_unreached(error, place)}{'' if reads else _PERHAPS}")
     return StoreUnavailable(f"{place} answered with an error: {text}")
+
+
+def _unreached(error: Exception, place: str) -> str:
+    text = str(error)
+    if isinstance(error, exceptions.ClusterDownError | exceptions.TryAgainError) or "cluster is down" in text.lower():
+        return (
+            f"of the cluster at {place} nobody answers for these keys ({text}); see that each primary runs, or a "
+            "replica that takes its place"
+        )
+    tls = "speaks TLS" if place.startswith("rediss") else "speaks without TLS (if not: rediss://)"
+    return f"{place} cannot be reached ({text}); see that the server runs and {tls}"
 
 
 def silent(url: str, seconds: float, *, reads: bool) -> StoreUnavailable:

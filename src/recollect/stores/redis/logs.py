@@ -69,14 +69,13 @@ class Logs:
 
     async def _read(self, space: Space, now: bytes, after: bytes, limit: int, kinds: Sequence[str]) -> list[Entry]:
         args = (now, after, b"%d" % limit, *map(keys.raw, kinds))
-        found = await self._server.script("read", (keys.order(space), keys.data(space)), args, reads=True)
+        found = await self._server.script("read", (keys.order(space), keys.data(space)), args)
         return [entry_from(place, parts) for place, parts in rows_of(found)]
 
     async def _listed(self, space: Space, now: datetime | None, *rest: bytes) -> Any:
         prefix = keys.prefix_of(space)
         seen_at = b"" if now is None else moment(now)
-        where, args = (keys.logs(space), keys.newest(space)), (prefix, seen_at, *rest)
-        return await self._server.script("logs", where, args, reads=True)
+        return await self._server.script("logs", (keys.logs(space), keys.newest(space)), (prefix, seen_at, *rest))
 
 
 def _lives(entry: Entry, now: datetime) -> bool:

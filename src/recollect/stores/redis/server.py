@@ -31,6 +31,12 @@ _CLUSTER = "+cluster"
 _GRACE, _MOST_DAYS = "purge_after_days", 36_525
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _MOST_LINES = 32
+# Scripts and commands that change nothing. A server that was waited for in vain is not waited for by them again: a
+# question has other places to ask, and nothing is lost.
+_READING = frozenset(
+    "read logs task EXISTS GET HGET HGETALL HKEYS HLEN HMGET HSCAN LINDEX LRANGE SMEMBERS SSCAN ZRANGEBYLEX "
+    "ZSCAN".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +96,13 @@ class Server:
         place = shown(self.url)
         for node in await self.nodes():
             ask = node.ask
-            info = cast("Mapping[str, object]", await self._tried(lambda ask=ask: ask("INFO")))  # type: ignore[misc]
+            info = cast("Mapping[str, object]", await self._tried(lambda ask=ask: ask("INFO"), reads=True))  # type: ignore[misc]
             check_version(place, info)
             check_promise(place, info, await self._config(ask))
 
     async def examined(self) -> list[Node]:
         """What each server says of itself."""
-        return [await self._tried(partial(self._of, node.ask)) for node in await self.nodes()]
+        return [await self._tried(partial(self._of, node.ask), reads=True) for node in await self.nodes()]
 
     async def _of(self, ask: Callable[..., Awaitable[Any]]) -> Node:
         info, config = await ask("INFO"), await self._config(ask)
@@ -104,12 +110,8 @@ class Server:
         fsync = None if config is None else config.get("appendfsync")
         return Node(info, fsync, int(seconds) * 1_000_000 + int(micros))
 
-    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes], *, reads: bool = False) -> Any:
-        """Run a script; the server keeps its text, and is told it when it does not.
-
-        One that only `reads` is not waited for while the server is known to be gone: a question has other places to
-        ask, and nothing is lost.
-        """
+    async def script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
+        """Run a script; the server keeps its text, and is told it when it does not."""
         source, sha = _script(name)
         told = (b"%d" % len(keys), *keys, *args)
 
@@ -119,14 +121,14 @@ class Server:
             except exceptions.NoScriptError:
                 return await self._ask("EVAL", source, *told)
 
-        return await self._tried(run, reads=reads)
+        return await self._tried(run, reads=name in _READING)
 
     async def command(self, *parts: bytes | int | str) -> Any:
-        return await self._tried(lambda: self._client.execute_command(*parts))
+        return await self._tried(lambda: self._client.execute_command(*parts), reads=parts[0] in _READING)
 
     async def plain(self, command: str, *parts: bytes) -> Any:
-        """The same for one that reads, where the client need not make anything else of the answer than it is."""
-        return await self._tried(lambda: self._ask(command, *parts), reads=True)
+        """The same where the client need not make anything else of the answer than it is."""
+        return await self._tried(lambda: self._ask(command, *parts), reads=command in _READING)
 
     def denied(self, command: str) -> RecollectError:
         """The error for a script that found out that it may not run a command."""
@@ -138,7 +140,7 @@ class Server:
         async def scan() -> list[bytes]:
             return [key async for key in self._client.scan_iter(match=pattern, count=1000)]
 
-        return await self._tried(scan)
+        return await self._tried(scan, reads=True)
 
     async def close(self) -> None:
         if not self._closed:
@@ -153,7 +155,7 @@ class Server:
         if not self.is_cluster:
             host = str(self._client.connection_pool.connection_kwargs.get("host", "localhost"))
             return [Primary(host, shown(self.url), self._client.execute_command)]
-        await self._tried(self._client.initialize)
+        await self._tried(self._client.initialize, reads=True)
         primaries = self._client.get_primaries()
         return [Primary(node.host, f"{node.host}:{node.port}", _of_node(self._client, node)) for node in primaries]
 
@@ -196,8 +198,16 @@ class Server:
                 if not passes(error) or late or (reads and self._gone):
                     self._gone = passes(error)
                     raise said(error, self.url, reads=reads) from error
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            pause = await self._paused(pause)
+
+    async def _paused(self, seconds: float) -> float:
+        """Wait before it is tried again; how long to wait the next time."""
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:  # who has less patience than we have has waited in vain as well
+            self._gone = True
+            raise
+        return min(seconds * 2, _LONGEST_PAUSE)
 
 
 def _check_database(url: str, *, only_zero: bool) -> None:
