@@ -68,7 +68,7 @@ async def connect(
     """Open what a URL, a path or a mapping of tiers names, or the settings where nothing is named."""
     urls = routed(place, settings, tiers)
     opened: dict[str, Store] = {}
-    check_keep(urls)
+    check_routes(urls)
     try:
         for url in dict.fromkeys(urls.values()):
             opened[url] = await open_one(url, settings, clock)
@@ -145,7 +145,7 @@ def _one_name(place: object) -> str:
     return str(place) if file is None else str(file)
 
 
-def check_keep(urls: Mapping[Tier, str]) -> None:
+def check_routes(urls: Mapping[Tier, str]) -> None:
     """Refuse the first place whose engine cannot keep the tiers that are to live there."""
     for url in dict.fromkeys(urls.values()):
         check_keeps(url, [tier for tier in urls if urls[tier] == url])

@@ -67,10 +67,10 @@ class Caller:
 
     def existing(self) -> str | None:
         """The store, unless it is a file that is not there: only `remember`, `chat` and `import` make one."""
-        from recollect.stores.connect import check_keep, path_of, routed
+        from recollect.stores.connect import check_routes, path_of, routed
 
         urls = routed(self.store, Settings.load())
-        check_keep(urls)
+        check_routes(urls)
         for place in dict.fromkeys(urls.values()):
             path = path_of(place)
             if path is not None and not path.exists():
