@@ -54,7 +54,10 @@ class Caller:
         return asyncio.run(opened())
 
     def known(self, use: Callable[[AgentMemory], Awaitable[T]]) -> T:
-        """The same of a store that has to be there."""
+        """The same of a store that has to be there. What cannot be is told first: nobody could make it."""
+        from recollect.stores.connect import check_routes, routed
+
+        check_routes(routed(self.store, Settings.load()))
         self.existing()
         return self.memory(use)
 
@@ -67,11 +70,9 @@ class Caller:
 
     def existing(self) -> str | None:
         """The store, unless it is a file that is not there: only `remember`, `chat` and `import` make one."""
-        from recollect.stores.connect import check_routes, path_of, routed
+        from recollect.stores.connect import path_of, routed
 
-        urls = routed(self.store, Settings.load())
-        check_routes(urls)
-        for place in dict.fromkeys(urls.values()):
+        for place in dict.fromkeys(routed(self.store, Settings.load()).values()):
             path = path_of(place)
             if path is not None and not path.exists():
                 raise StoreUnavailable(f"there is no store at {path}; `recollect remember` makes one")
