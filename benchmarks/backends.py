@@ -1,25 +1,21 @@
-"""The same memory on every backend: what a call costs there, and how much of that is the engine's own.
+"""Cost of a call on every backend, and the share of it that is ours rather than the engine's.
 
-Every backend holds the same items of many users (where only logs are kept: entries). Vectors are known beforehand and
-looked up on the spot, where a model would be asked in a thread of its own, and looking them up is not counted: what is
-timed is memory and engine. Beside each of our calls stand three others, made in turn with it so that whatever else the
-machine does hits all alike:
+Every backend holds the same items of many users (a backend for logs: the same number of entries). Vectors are known in
+advance and looked up on the event loop, and the time of the lookup is subtracted. Each of our calls runs in alternation
+with these, so that load on the machine affects all of them equally:
 
-- **engine**: what our call sent to the server, statement by statement and value by value, sent once more to a copy of
-  the database by the driver as it comes, in the same transactions and by as many connections at once, with nothing of
-  ours around it (`tapes.py`). It is what the same work costs with no memory in between. Our share is what this leaves
-  of a call, in a hundred of the call. Below nothing, a call is over before the driver alone would be: its cursors take
-  a journey for each statement, which tells from afar. Chroma's driver blocks the one thread that it is used in: there
-  the time inside of it is taken during the call itself.
-- **sent our way**: the same to another copy, by our own lines, which send several statements in one journey, and take
-  less time than the drivers do. What this leaves of a call (`share then`) is all that we do before, between and after;
-  what is gained on the way is counted as the engine's.
-- **by hand**: what somebody would write who needs the rows and nothing else: no index of what was said, no versions, no
-  checks, no row security, no ranking, another schema (`bare.py`). It says what a call costs who does without all that,
-  so that nobody takes the engine's cost for the least that could be asked of it.
+- **engine**: the statements that our call sent, sent again to a copy of the database by the plain driver, with the same
+  values, transactions and number of connections (`backends_replay.py`). This is the cost of the same work without a
+  memory. "Our share" is the rest of our call, in percent. A negative share means that our call ends before the driver
+  alone would: its cursors need a round trip for each statement, and our pipelines do not. Chroma's driver blocks its
+  thread, so there the time inside of the driver is taken during the call.
+- **own statements**: the same statements sent to another copy as our stores send them, several in one round trip. The
+  "remaining share" of our call is everything before, between and after the statements.
+- **by hand**: a program for the rows alone (`backends_baselines.py`), with another schema: without an index of turns,
+  versions, checks, row-level security and ranking. It shows the cost for a user who needs none of these.
 
-Fewer and better statements make a call faster and its share larger, so read the milliseconds before the share. What is
-done behind a call (indexing a turn, counting accesses) is waited for between calls; calls a second include all of it.
+Fewer and better statements make a call faster and our share larger, so compare milliseconds before shares. Background
+work (indexing a turn, counting accesses) ends between calls; calls per second include all of it.
 """
 
 from __future__ import annotations
@@ -36,363 +32,398 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-# The servers are those of the tests, which start them on free ports of this machine.
+# The servers of the tests are used; they start on free ports of this machine.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import tapes
-from places import ENGINE, NAMES, OUR_WAY, Place, places
-from report import ms, progress, save, show, summary
+import backends_replay as replay
+from backends_setup import ENGINE, NAMES, OWN_STATEMENTS, Backend, prepare_backends
+from report import create_progress, format_ms, print_table, save_json, summarize
 from rich.progress import Progress
-from synthetic import AtHand, Collection, collection
+from synthetic import Collection, InlineKnownVectors, build_collection
 
 from recollect import AgentMemory
-from recollect.stores.ops import Append, Entry
 from recollect.stores.redis import RedisStore
-from recollect.values import Scope
+from recollect.stores.writes import Append, Entry
+from recollect.types import Scope
 
-_AIM = 30.0
+_MAX_SHARE = 30.0
+"""The goal for our share, in percent."""
 _SEED = 20260101
-_AT_ONCE = 16
-_WARM = 10
-_TURNS = 12
-_STATE = {"notes": "a line of notes that a task takes with it, " * 20, "done": list(range(20))}
+_CONCURRENCY = 16
+_WARMUP_CALLS = 10
+_EARLIER_TURNS = 12
+_EARLIER_TURN_OFFSET = 10_000_000
+_STATE = {"notes": "a line of notes in the state of a task, " * 20, "done": list(range(20))}
 _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Figures = dict[str, Any]
 Call = Callable[[int], Awaitable[object]]
-Twins = dict[str, tapes.Twin]
+Replicas = dict[str, replay.Replica]
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is kept and how often each call is made."""
+    """Size of the stores and number of calls."""
 
     users: int = 1000
     items: int = 100
     rounds: int = 200
-    asked: int = 50
-    """Users who are asked; the others are only there."""
+    active_users: int = 50
+    """Users with calls; the others only have data."""
 
 
-QUICK = Sizes(users=20, items=100, rounds=40, asked=10)
+QUICK = Sizes(users=20, items=100, rounds=40, active_users=10)
 
 
-class Pair:
-    """Ours and the bare engine, each ready to do the same."""
+class Calls:
+    """The calls of both sides, by name: ours, and the same for the baseline."""
 
-    def __init__(self, memory: AgentMemory, place: Place, abouts: Sequence[Collection]) -> None:
+    def __init__(self, memory: AgentMemory, backend: Backend, collections: Sequence[Collection]) -> None:
         self._memory = memory
-        self._bare: Any = place.bare
-        self._abouts = abouts
-        self._scoped = [memory.scoped(user=one.user, session="today") for one in abouts]
+        self._baseline: Any = backend.baseline
+        self._collections = collections
+        self._scoped = [memory.scoped(user=collection.user, session="today") for collection in collections]
 
-    def calls(self, name: str) -> tuple[Call, Call]:
-        return getattr(self, f"_{name}"), getattr(self, f"_bare_{name}")
+    def get(self, name: str) -> tuple[Call, Call]:
+        """Return our call and the baseline's; both take the number of the call."""
+        return getattr(self, f"_{name}"), getattr(self, f"_baseline_{name}")
 
-    def _who(self, nth: int) -> int:
-        return nth % len(self._abouts)
+    def _select_user(self, nth: int) -> int:
+        return nth % len(self._collections)
 
-    def _said(self, nth: int) -> tuple[str, str]:
-        texts = self._abouts[self._who(nth)].texts
+    def _build_turn(self, nth: int) -> tuple[str, str]:
+        texts = self._collections[self._select_user(nth)].texts
         return f"{texts[nth % len(texts)]} {nth}", f"Noted, {texts[(nth + 1) % len(texts)]} {nth}"
 
-    def _question(self, nth: int) -> tuple[str, Any]:
-        about = self._abouts[self._who(nth)]
-        at = nth // len(self._abouts) % len(about.questions)
-        return about.questions[at], about.asked[at]
+    def _select_question(self, nth: int) -> tuple[str, Any]:
+        collection = self._collections[self._select_user(nth)]
+        at = nth // len(self._collections) % len(collection.questions)
+        return collection.questions[at], collection.question_rows[at]
 
-    def _new(self, nth: int) -> tuple[str, Any]:
-        about = self._abouts[self._who(nth)]
-        return f"{about.texts[nth % len(about.texts)]} again {nth}", about.rows[nth % len(about.rows)]
+    def _build_fact(self, nth: int) -> tuple[str, Any]:
+        collection = self._collections[self._select_user(nth)]
+        at = nth % len(collection.texts)
+        return f"{collection.texts[at]} again {nth}", collection.rows[at]
 
     async def _remember(self, nth: int) -> None:
-        await self._scoped[self._who(nth)].remember(self._new(nth)[0], importance=0.5)
+        await self._scoped[self._select_user(nth)].remember(self._build_fact(nth)[0], importance=0.5)
 
-    async def _bare_remember(self, nth: int) -> None:
-        await self._bare.remember(self._who(nth), *self._new(nth))
+    async def _baseline_remember(self, nth: int) -> None:
+        await self._baseline.remember(self._select_user(nth), *self._build_fact(nth))
 
     async def _recall(self, nth: int, tiers: tuple[str, ...] | None = None) -> None:
-        await self._scoped[self._who(nth)].recall(self._question(nth)[0], tiers=tiers)
+        await self._scoped[self._select_user(nth)].recall(self._select_question(nth)[0], tiers=tiers)
 
-    async def _bare_recall(self, nth: int) -> None:
-        await self._bare.recall(self._who(nth), *self._question(nth))
+    async def _baseline_recall(self, nth: int) -> None:
+        await self._baseline.recall(self._select_user(nth), *self._select_question(nth))
 
     async def _recall_facts(self, nth: int) -> None:
         await self._recall(nth, ("semantic",))
 
-    _bare_recall_facts = _bare_recall
+    _baseline_recall_facts = _baseline_recall
 
     async def _recall_episodes(self, nth: int) -> None:
         await self._recall(nth, ("episodic",))
 
-    async def _bare_recall_episodes(self, nth: int) -> None:
-        await self._bare.recall_episodes(self._who(nth))
+    async def _baseline_recall_episodes(self, nth: int) -> None:
+        await self._baseline.recall_episodes(self._select_user(nth))
 
     async def _recall_sessions(self, nth: int) -> None:
         await self._recall(nth, ("conversation", "episodic"))
 
-    _bare_recall_sessions = _bare_recall
+    _baseline_recall_sessions = _baseline_recall
 
     async def _record_turn(self, nth: int) -> None:
-        await self._scoped[self._who(nth)].record_turn(*self._said(nth))
+        await self._scoped[self._select_user(nth)].record_turn(*self._build_turn(nth))
 
-    async def _bare_record_turn(self, nth: int) -> None:
-        await self._bare.record_turn(self._who(nth), *self._said(nth))
+    async def _baseline_record_turn(self, nth: int) -> None:
+        await self._baseline.record_turn(self._select_user(nth), *self._build_turn(nth))
 
     async def _checkpoint(self, nth: int) -> None:
-        await self._memory.checkpoints.checkpoint(f"task {self._who(nth)}", {**_STATE, "at": nth})
+        await self._memory.checkpoints.checkpoint(f"task {self._select_user(nth)}", {**_STATE, "at": nth})
 
-    async def _bare_checkpoint(self, nth: int) -> None:
-        await self._bare.checkpoint(f"task {self._who(nth)}", nth, {**_STATE, "at": nth})
+    async def _baseline_checkpoint(self, nth: int) -> None:
+        await self._baseline.checkpoint(f"task {self._select_user(nth)}", nth, {**_STATE, "at": nth})
 
 
-class Bench:
+class Benchmark:
     """One run: its sizes, its vectors and its progress bars."""
 
     def __init__(self, sizes: Sizes, bar: Progress) -> None:
         self.sizes = sizes
         self.bar = bar
-        self.known = AtHand()
+        self.embedder = InlineKnownVectors()
 
-    async def run(self, place: Place) -> Figures:
-        """Fill, copy what was filled, and time every call."""
-        asked = [self._about(number) for number in range(self.sizes.asked)]
-        memory, twins = await self._opened(place), Twins()
+    async def run(self, backend: Backend) -> Figures:
+        """Fill the backend, copy it, and time every call."""
+        active = [self._build_collection(number) for number in range(self.sizes.active_users)]
+        memory, replicas = await self._open(backend), Replicas()
         try:
-            began = time.perf_counter()
-            await self._fill(memory, place)
-            filled = time.perf_counter() - began
-            self._know(asked)
-            pair = Pair(memory, place, asked)
-            await self._talk(pair, place)
-            if place.copied is not None:  # a database is copied while nobody uses it
+            started = time.perf_counter()
+            await self._fill(memory, backend)
+            fill_seconds = time.perf_counter() - started
+            self._add_vectors(active)
+            calls = Calls(memory, backend, active)
+            await self._record_earlier_turns(calls, backend)
+            if backend.copy is not None:  # a PostgreSQL database is copied only while it has no connections
                 await memory.close()
-                twins = await place.copied()
-                memory = await self._opened(place)
-                pair = Pair(memory, place, asked)
-            tapes.behind()
-            calls = {name: await self._timed(pair, name, place, twins) for name in place.calls}
+                replicas = await backend.copy()
+                memory = await self._open(backend)
+                calls = Calls(memory, backend, active)
+            replay.take_background()
+            timed = {name: await self._time(calls, name, backend, replicas) for name in backend.calls}
         finally:
             await memory.close()
-            self.known.forget()
-        figures: Figures = {"backend": place.name, "filled_in": round(filled, 1), "calls": calls}
-        if twins:
-            figures |= {way: {"sent": twin.played, "found_otherwise": twin.differences} for way, twin in twins.items()}
+            self.embedder.clear()
+        figures: Figures = {"backend": backend.name, "fill_seconds": round(fill_seconds, 1), "calls": timed}
+        for way, replica in replicas.items():
+            figures[way] = {"statements": replica.statements, "differences": replica.differences}
         return figures
 
-    async def _opened(self, place: Place) -> AgentMemory:
-        return await AgentMemory.open(place.store, embedder=self.known)
+    async def _open(self, backend: Backend) -> AgentMemory:
+        return await AgentMemory.open(backend.store, embedder=self.embedder)
 
-    def _about(self, number: int) -> Collection:
-        return collection(f"u{number}", self.sizes.items, questions=20)
+    def _build_collection(self, number: int) -> Collection:
+        return build_collection(f"u{number}", self.sizes.items, questions=20)
 
-    def _know(self, some: Sequence[Collection]) -> None:
-        for one in some:
-            self.known.know(one.questions, one.asked)
-            self.known.know(one.texts, one.rows)
+    def _add_vectors(self, collections: Sequence[Collection]) -> None:
+        for collection in collections:
+            self.embedder.add(collection.questions, collection.question_rows)
+            self.embedder.add(collection.texts, collection.rows)
 
-    async def _fill(self, memory: AgentMemory, place: Place) -> None:
-        """The items of all users, ours and the bare engine's."""
-        task = self.bar.add_task(f"{place.name}: filling", total=self.sizes.users)
-        log = None if place.logs is None else await RedisStore.open(place.logs)
+    async def _fill(self, memory: AgentMemory, backend: Backend) -> None:
+        """Write the items of all users to our store and to the baseline."""
+        task = self.bar.add_task(f"{backend.name}: filling", total=self.sizes.users)
+        log = None if backend.log_url is None else await RedisStore.open(backend.log_url)
         for number in range(self.sizes.users):
-            one = self._about(number)
+            collection = self._build_collection(number)
             if log is not None:
-                if number >= self.sizes.asked:  # the others talk as themselves
-                    await log.write(*_entries(one))
+                if number >= self.sizes.active_users:  # active users record their turns with our calls
+                    await log.write(*_build_entries(collection))
             else:
-                self._know([one])
-                await memory.scoped(user=one.user).semantic.add_many(one.facts())
-                self.known.forget()
-            if place.bare is not None and log is None:
-                await place.bare.fill(number, one.texts, one.rows)  # type: ignore[union-attr]
+                self._add_vectors([collection])
+                await memory.scoped(user=collection.user).semantic.add_many(collection.build_facts())
+                self.embedder.clear()
+            if backend.baseline is not None and log is None:
+                await backend.baseline.fill(number, collection.texts, collection.rows)  # type: ignore[union-attr]
             self.bar.advance(task)
         if log is not None:
             await log.close()
         self.bar.remove_task(task)
 
-    async def _talk(self, pair: Pair, place: Place) -> None:
-        """Those who are asked have said something before: where logs alone are kept, as much as others have facts."""
-        if "record_turn" not in place.calls:
+    async def _record_earlier_turns(self, calls: Calls, backend: Backend) -> None:
+        """Record earlier turns of the active users: as many entries as items if the backend has logs only."""
+        if "record_turn" not in backend.calls:
             return
-        turns = _TURNS if place.logs is None else self.sizes.items // 4
-        for nth in self.bar.track(range(turns * self.sizes.asked), description=f"{place.name}: talking"):
-            for call in pair.calls("record_turn")[: 1 if place.bare is None else 2]:
-                await call(nth + 10_000_000)
-        await _idle()
+        turns = _EARLIER_TURNS if backend.log_url is None else self.sizes.items // 4
+        total = turns * self.sizes.active_users
+        for nth in self.bar.track(range(total), description=f"{backend.name}: earlier turns"):
+            for call in calls.get("record_turn")[: 1 if backend.baseline is None else 2]:
+                await call(nth + _EARLIER_TURN_OFFSET)
+        await _wait_until_idle()
 
-    async def _timed(self, pair: Pair, name: str, place: Place, twins: Twins) -> Figures:
-        ours, bare = pair.calls(name)
+    async def _time(self, calls: Calls, name: str, backend: Backend, replicas: Replicas) -> Figures:
+        our_call, baseline_call = calls.get(name)
         order = random.Random(f"{_SEED} {name}")
-        turns = ["ours", "bare"] if place.bare is not None else ["ours"]
+        sides = ["ours", "baseline"] if backend.baseline is not None else ["ours"]
         seconds: dict[str, list[float]] = {}
-        for nth in self.bar.track(range(_WARM + self.sizes.rounds), description=f"{place.name}: {name}"):
-            took: dict[str, float] = {}
-            for who in order.sample(turns, len(turns)):
-                took |= (
-                    await self._ours(ours, nth, place, twins) if who == "ours" else {"bare": await _seconds(bare(nth))}
-                )
-            for who, one in took.items() if nth >= _WARM else ():
-                seconds.setdefault(who, []).append(one)
-        figures = {who: summary(kept) for who, kept in seconds.items()}
-        first, taped = _WARM + self.sizes.rounds, _Taped(ours)
-        figures["ours"]["per_second"] = await self._throughput(taped, first)
-        behind = tapes.behind()
-        for way, twin in twins.items():
-            figures[way]["per_second"] = await self._throughput(_Played(twin, taped.tapes, behind), 0)
-        if place.bare is not None:
-            figures["bare"]["per_second"] = await self._throughput(bare, first)
+        for nth in self.bar.track(range(_WARMUP_CALLS + self.sizes.rounds), description=f"{backend.name}: {name}"):
+            timed: dict[str, float] = {}
+            for side in order.sample(sides, len(sides)):
+                if side == "ours":
+                    timed |= await self._time_our_call(our_call, nth, backend, replicas)
+                else:
+                    timed["baseline"] = await _measure_seconds(baseline_call(nth))
+            if nth >= _WARMUP_CALLS:
+                for side, value in timed.items():
+                    seconds.setdefault(side, []).append(value)
+        figures = {side: summarize(values) for side, values in seconds.items()}
+        first, recorded = _WARMUP_CALLS + self.sizes.rounds, _RecordedCall(our_call)
+        figures["ours"]["per_second"] = await self._measure_throughput(recorded, first)
+        background = replay.take_background()
+        for way, replica in replicas.items():
+            replayed = _ReplayedCall(replica, recorded.recordings, background)
+            figures[way]["per_second"] = await self._measure_throughput(replayed, 0)
+        if backend.baseline is not None:
+            figures["baseline"]["per_second"] = await self._measure_throughput(baseline_call, first)
         return figures
 
-    async def _ours(self, call: Call, nth: int, place: Place, twins: Twins) -> dict[str, float]:
-        """The seconds of our call, and of what it sent, sent again."""
-        with tapes.recorded() as tape, tapes.blocking(tape):
-            before = self.known.spent
-            took = {"ours": await _seconds(call(nth)) - (self.known.spent - before)}
-        if place.blocks:
-            took[ENGINE] = tape.blocked
-        await _idle()
-        behind = tapes.behind()
-        for way, twin in twins.items():
-            took[way] = await _seconds(twin.play(tape))
-            await twin.play(behind)
-        return took
+    async def _time_our_call(self, call: Call, nth: int, backend: Backend, replicas: Replicas) -> dict[str, float]:
+        """Return the seconds of our call, and of each replay of its statements."""
+        with replay.record_call() as recording, replay.record_blocked_time(recording):
+            embedding_seconds = self.embedder.seconds
+            seconds = await _measure_seconds(call(nth))
+            timed = {"ours": seconds - (self.embedder.seconds - embedding_seconds)}
+        if backend.blocks:
+            timed[ENGINE] = recording.blocked_seconds
+        await _wait_until_idle()
+        background = replay.take_background()
+        for way, replica in replicas.items():
+            timed[way] = await _measure_seconds(replica.play(recording))
+            await replica.play(background)
+        return timed
 
-    async def _throughput(self, call: Call, first: int) -> float:
-        """Calls a second with several under way, and with all that is done behind them."""
-        waiting = iter(range(first, first + 2 * self.sizes.rounds))
+    async def _measure_throughput(self, call: Call, first: int) -> float:
+        """Return calls per second of several concurrent workers, including background work."""
+        numbers = iter(range(first, first + 2 * self.sizes.rounds))
 
-        async def worker() -> None:
-            for nth in waiting:
+        async def work() -> None:
+            for nth in numbers:
                 await call(nth)
 
-        began = time.perf_counter()
-        await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
-        await _idle()
-        return round(2 * self.sizes.rounds / (time.perf_counter() - began), 1)
+        started = time.perf_counter()
+        await asyncio.gather(*(work() for _ in range(_CONCURRENCY)))
+        await _wait_until_idle()
+        return round(2 * self.sizes.rounds / (time.perf_counter() - started), 1)
 
 
-class _Taped:
-    """A call that is kept on tape each time, and what was done behind all of them."""
+class _RecordedCall:
+    """A call whose statements are recorded each time."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self.tapes: list[tapes.Tape] = []
+        self.recordings: list[replay.Recording] = []
 
     async def __call__(self, nth: int) -> None:
-        with tapes.recorded() as tape:
+        with replay.record_call() as recording:
             await self._call(nth)
-        self.tapes.append(tape)
+        self.recordings.append(recording)
 
 
-class _Played:
-    """The tapes in their order, and with the last of them what was done behind."""
+class _ReplayedCall:
+    """A replay of recorded calls in their order; the background work follows the last call."""
 
-    def __init__(self, twin: tapes.Twin, some: Sequence[tapes.Tape], behind: tapes.Tape) -> None:
-        self._twin = twin
-        self._tapes = some
-        self._behind = behind
+    def __init__(
+        self, replica: replay.Replica, recordings: Sequence[replay.Recording], background: replay.Recording
+    ) -> None:
+        self._replica = replica
+        self._recordings = recordings
+        self._background = background
 
     async def __call__(self, nth: int) -> None:
-        await self._twin.play(self._tapes[nth])
-        if nth == len(self._tapes) - 1:
-            await self._twin.play(self._behind)
+        await self._replica.play(self._recordings[nth])
+        if nth == len(self._recordings) - 1:
+            await self._replica.play(self._background)
 
 
-async def _seconds(work: Awaitable[object]) -> float:
-    began = time.perf_counter()
+async def _measure_seconds(work: Awaitable[object]) -> float:
+    started = time.perf_counter()
     await work
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
-async def _idle() -> None:
-    """Wait until nothing is under way behind the calls."""
+async def _wait_until_idle() -> None:
+    """Wait for all background work of the calls."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
 
 
-def _entries(one: Collection) -> list[Append]:
-    """A user's items as what they said: half in the conversation, half among the episodes."""
-    spaces = [Scope(user=one.user, session="before").space(tier) for tier in ("conversation", "episodic")]
+def _build_entries(collection: Collection) -> list[Append]:
+    """Return a user's items as log entries: half of them messages, half of them episodes."""
+    spaces = [Scope(user=collection.user, session="before").space(tier) for tier in ("conversation", "episodic")]
     return [
         Append(
             space=spaces[at % 2],
-            entry=Entry(id=f"{one.user}-{at}", kind=("user", "turn")[at % 2], content=text, at=_NOON),
+            entry=Entry(id=f"{collection.user}-{at}", kind=("user", "turn")[at % 2], content=text, at=_NOON),
         )
-        for at, text in enumerate(one.texts)
+        for at, text in enumerate(collection.texts)
     ]
 
 
-async def run(sizes: Sizes, names: Sequence[str], directory: Path, away: float, bar: Progress) -> Figures:
-    tapes.record()
-    bench = Bench(sizes, bar)
-    async with places(directory, names, _AT_ONCE, away) as starts:
-        figures = [await bench.run(await start()) for start in starts]
-    return {"users": sizes.users, "items": sizes.users * sizes.items, "away_ms": away, "backends": figures}
+async def run(sizes: Sizes, names: Sequence[str], directory: Path, latency_ms: float, bar: Progress) -> Figures:
+    replay.install_recorders()
+    benchmark = Benchmark(sizes, bar)
+    async with prepare_backends(directory, names, _CONCURRENCY, latency_ms) as starts:
+        figures = [await benchmark.run(await start()) for start in starts]
+    return {
+        "users": sizes.users,
+        "items": sizes.users * sizes.items,
+        "latency_ms": latency_ms,
+        "backends": figures,
+    }
 
 
 def print_tables(figures: Figures) -> None:
     rows = [
-        _row(backend["backend"], name, told)
+        _build_row(backend["backend"], name, timed)
         for backend in figures["backends"]
-        for name, told in backend["calls"].items()
+        for name, timed in backend["calls"].items()
     ]
-    columns = ("", "ours p50 / p95", "engine p50 / p95", "our share", f"aim ≤ {_AIM:g} %", "sent our way", "share then")
-    where = f"; servers {figures['away_ms']:g} ms away" if figures["away_ms"] else ""
-    show(
-        f"{figures['items']:,} items of {figures['users']:,} users, in ms{where}; calls a second, {_AT_ONCE} at once",
-        (*columns, "by hand", "ours, engine, by hand /s"),
+    columns = (
+        "",
+        "Recollect p50 / p95",
+        "engine p50 / p95",
+        "our share",
+        f"goal ≤ {_MAX_SHARE:g} %",
+        "own statements",
+        "remaining share",
+        "by hand",
+        "calls/s: Recollect, engine, by hand",
+    )
+    latency = f"; round trip {figures['latency_ms']:g} ms" if figures["latency_ms"] else ""
+    print_table(
+        f"{figures['items']:,} items of {figures['users']:,} users, in ms{latency}; {_CONCURRENCY} concurrent calls",
+        columns,
         rows,
-        note="the aim is for servers: an embedded engine is no other place that its cost could be told apart by",
+        note="the goal is for servers: the cost of an engine in our own process cannot be separated from ours",
     )
 
 
-def _row(backend: str, name: str, told: Figures) -> tuple[str, ...]:
-    share, then = (_share(told, way) for way in (ENGINE, OUR_WAY))
+def _build_row(backend: str, name: str, timed: Figures) -> tuple[str, ...]:
+    share, remaining_share = (_compute_share(timed, way) for way in (ENGINE, OWN_STATEMENTS))
     return (
         f"{backend}: {name.replace('recall_', 'recall, ')}",
-        *(f"{ms(told[one]['p50'])} / {ms(told[one]['p95'])}" if one in told else "–" for one in ("ours", ENGINE)),
-        _percent(share),
-        "–" if share is None else "ok" if share <= _AIM else "missed",
-        ms(told[OUR_WAY]["p50"]) if OUR_WAY in told else "–",
-        _percent(then),
-        ms(told["bare"]["p50"]) if "bare" in told else "–",
+        *(
+            f"{format_ms(timed[side]['p50'])} / {format_ms(timed[side]['p95'])}" if side in timed else "–"
+            for side in ("ours", ENGINE)
+        ),
+        _format_percent(share),
+        "–" if share is None else "ok" if share <= _MAX_SHARE else "missed",
+        format_ms(timed[OWN_STATEMENTS]["p50"]) if OWN_STATEMENTS in timed else "–",
+        _format_percent(remaining_share),
+        format_ms(timed["baseline"]["p50"]) if "baseline" in timed else "–",
         ", ".join(
-            f"{told[one]['per_second']:,.0f}" if "per_second" in told.get(one, ()) else "–"
-            for one in ("ours", ENGINE, "bare")
+            f"{timed[side]['per_second']:,.0f}" if "per_second" in timed.get(side, ()) else "–"
+            for side in ("ours", ENGINE, "baseline")
         ),
     )
 
 
-def _share(told: Figures, way: str) -> float | None:
-    return 100.0 * (1.0 - told[way]["p50"] / told["ours"]["p50"]) if way in told else None
+def _compute_share(timed: Figures, way: str) -> float | None:
+    """Return the percentage of our call that the replay does not explain; None without a replay."""
+    return 100.0 * (1.0 - timed[way]["p50"] / timed["ours"]["p50"]) if way in timed else None
 
 
-def _percent(share: float | None) -> str:
+def _format_percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0f} %"
 
 
-def options() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="under a minute: 20 users")
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="the backends that take part")
-    parser.add_argument("--users", type=int, help="how many have 100 items each")
-    parser.add_argument("--rounds", type=int, help="calls of each kind that are timed")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="measure only these backends")
+    parser.add_argument("--users", type=int, help="number of users, each with 100 items")
+    parser.add_argument("--rounds", type=int, help="number of timed calls of each kind")
     parser.add_argument(
-        "--away", type=float, default=0.0, metavar="MS", help="PostgreSQL and Redis are so far away, there and back"
+        "--latency", type=float, default=0.0, metavar="MS", help="round-trip time that is added to PostgreSQL and Redis"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     return parser.parse_args()
 
 
 def main() -> None:
-    given = options()
-    base = QUICK if given.quick else Sizes()
-    users = given.users or base.users
-    sizes = Sizes(users=users, items=base.items, rounds=given.rounds or base.rounds, asked=min(base.asked, users))
-    with progress() as bar, tempfile.TemporaryDirectory(prefix="recollect-backends-") as directory:
-        figures = asyncio.run(run(sizes, given.only, Path(directory), given.away, bar))
+    arguments = parse_arguments()
+    base = QUICK if arguments.quick else Sizes()
+    users = arguments.users or base.users
+    sizes = Sizes(
+        users=users,
+        items=base.items,
+        rounds=arguments.rounds or base.rounds,
+        active_users=min(base.active_users, users),
+    )
+    with create_progress() as bar, tempfile.TemporaryDirectory(prefix="recollect-backends-") as directory:
+        figures = asyncio.run(run(sizes, arguments.only, Path(directory), arguments.latency, bar))
     print_tables(figures)
-    save(figures, given.json)
+    save_json(figures, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The corpora as conversations: who said what, what is asked about it, and which items answer."""
+"""Corpora of `retrieval.py`: items with speakers and times, questions, and the items that answer them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from recollect.evals import locomo
 
-_HERE = Path(__file__).parent / "corpora"
-UNANSWERABLE = "unanswerable"
+_DIRECTORY = Path(__file__).parent / "corpora"
+_MAX_WORDS = 150
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One text to remember; a turn of a dialogue has a session, a position, a speaker and a time."""
+    """Text to remember; a turn of a dialogue also has a session, a position, a speaker and a time."""
 
     id: str
     text: str
@@ -34,13 +34,13 @@ class Question:
     evidence: frozenset[str]
 
     @property
-    def answerable(self) -> bool:
+    def is_answerable(self) -> bool:
         return bool(self.evidence)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One user's items, and what is asked of them."""
+    """One user's items and the questions about them."""
 
     user: str
     items: tuple[Item, ...]
@@ -52,56 +52,59 @@ class Corpus:
     name: str
     scopes: tuple[Scope, ...]
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Named groups of users that are also measured by themselves."""
+    """Named groups of users that are also measured separately."""
 
 
-def own() -> list[Corpus]:
-    """The corpora in this project."""
-    chats = _read("assistant_chats.json")["scopes"]
+def load_own_corpora() -> list[Corpus]:
+    """Return the corpora of this project."""
+    chats = _load_json("assistant_chats.json")["scopes"]
     return [
-        Corpus("assistant chats", tuple(_chat(scope) for scope in chats)),
-        *(Corpus(name, (_flat(name, _read(f"{name}.json")),)) for name in ("facts", "documents")),
+        Corpus("assistant chats", tuple(_convert_chat(scope) for scope in chats)),
+        *(Corpus(name, (_convert_list(name, _load_json(f"{name}.json")),)) for name in ("facts", "documents")),
     ]
 
 
-def from_locomo(path: Path) -> Corpus:
-    """LoCoMo with its questions of categories 1 to 4, and its first and last five conversations as parts."""
-    scopes = tuple(_conversation(one) for one in locomo.load(path))
+def load_locomo(path: Path) -> Corpus:
+    """Return LoCoMo with the questions of categories 1 to 4; the first and last five conversations are parts."""
+    scopes = tuple(_convert_conversation(conversation) for conversation in locomo.load_conversations(path))
     users = tuple(scope.user for scope in scopes)
     return Corpus("LoCoMo", scopes, {"first five": users[:5], "last five": users[5:]})
 
 
-def plain_texts(number: int) -> list[str]:
-    """So many different texts of everyday length, each short enough to be one passage."""
-    texts = [item.text for corpus in own() for scope in corpus.scopes for item in scope.items]
-    short = [text for text in texts if len(text.split()) <= 150]
-    again = (f"{text} ({round_})" if round_ else text for round_ in count() for text in short)
-    return list(islice(again, number))
+def load_short_texts(number: int) -> list[str]:
+    """Return `number` different texts of at most `_MAX_WORDS` words, so that each is one passage."""
+    texts = [item.text for corpus in load_own_corpora() for scope in corpus.scopes for item in scope.items]
+    short = [text for text in texts if len(text.split()) <= _MAX_WORDS]
+    numbered = (f"{text} ({round_})" if round_ else text for round_ in count() for text in short)
+    return list(islice(numbered, number))
 
 
-def _read(name: str) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((_HERE / name).read_text("utf-8"))
-    return read
+def _load_json(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((_DIRECTORY / name).read_text("utf-8"))
+    return data
 
 
-def _chat(raw: dict[str, Any]) -> Scope:
+def _convert_chat(raw: dict[str, Any]) -> Scope:
     items = tuple(
         Item(turn["id"], turn["text"], session["id"], position, turn["role"], datetime.fromisoformat(session["at"]))
         for session in raw["sessions"]
         for position, turn in enumerate(session["turns"])
     )
-    return Scope(raw["user"], items, _questions(raw["questions"]))
+    return Scope(raw["user"], items, _convert_questions(raw["questions"]))
 
 
-def _flat(name: str, raw: dict[str, Any]) -> Scope:
-    return Scope(name, tuple(Item(one["id"], one["text"]) for one in raw["items"]), _questions(raw["questions"]))
+def _convert_list(name: str, raw: dict[str, Any]) -> Scope:
+    items = tuple(Item(item["id"], item["text"]) for item in raw["items"])
+    return Scope(name, items, _convert_questions(raw["questions"]))
 
 
-def _questions(raw: list[dict[str, Any]]) -> tuple[Question, ...]:
-    return tuple(Question(one["q"], one["category"], frozenset(one["evidence"])) for one in raw)
+def _convert_questions(raw: list[dict[str, Any]]) -> tuple[Question, ...]:
+    return tuple(Question(question["q"], question["category"], frozenset(question["evidence"])) for question in raw)
 
 
-def _conversation(raw: locomo.Conversation) -> Scope:
+def _convert_conversation(raw: locomo.LocomoConversation) -> Scope:
     items = tuple(Item(turn.id, turn.text, turn.session, turn.position, turn.speaker, turn.at) for turn in raw.turns)
-    asked = tuple(Question(one.text, locomo.CATEGORIES[one.category], one.evidence) for one in raw.questions)
-    return Scope(raw.id, items, asked)
+    questions = tuple(
+        Question(question.text, locomo.CATEGORIES[question.category], question.evidence) for question in raw.questions
+    )
+    return Scope(raw.id, items, questions)

@@ -1,4 +1,4 @@
-"""What encryption costs: the same calls on an encrypted store and on a plain one, by turns, as ratios."""
+"""Cost of encryption: the same calls on an encrypted and on a plain store, in alternation, as ratios."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from typing import Any
 
 import apsw
 import numpy as np
-from report import ms, progress, save, show, summary, times
+from report import create_progress, format_ms, format_ratio, print_table, save_json, summarize
 
 from recollect import AgentMemory, Settings
-from recollect.stores.sqlite import file
+from recollect.stores.sqlite import connection
 
 DIM = 384
 KEY = "5eed" * 16
 PLAIN, ENCRYPTED = "plain", "encrypted"
 WORDS = [f"{a}{b}" for a in ("ab", "cor", "del", "fen", "gor", "hul") for b in ("an", "ter", "mish", "vor", "len")]
 
-Took = tuple[float, float]
-"""Seconds of a clock and of a processor, which tell the same only on a quiet machine."""
-Times = dict[str, dict[str, list[Took]]]
+Timing = tuple[float, float]
+"""Elapsed seconds and CPU seconds; they agree only on a machine without other load."""
+Timings = dict[str, dict[str, list[Timing]]]
+"""Timings by call and by kind of store."""
 
 
-class Known:
-    """Vectors that cost next to nothing, so that no model is in the way."""
+class HashVectors:
+    """Embedder without a model: a random vector for each text, seeded by its hash."""
 
-    name, dim = "known", DIM
+    name, dim = "hash-vectors", DIM
 
     def embed(self, text: str) -> Any:
         seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
@@ -44,89 +45,91 @@ class Known:
         return np.stack([self.embed(text) for text in texts])
 
 
-def said(chance: random.Random, n: int) -> str:
-    return f"{' '.join(chance.choices(WORDS, k=14))} number {n}"
+def build_text(rng: random.Random, n: int) -> str:
+    return f"{' '.join(rng.choices(WORDS, k=14))} number {n}"
 
 
-async def timed(call: Awaitable[Any]) -> Took:
-    began = time.perf_counter(), time.process_time()
+async def measure(call: Awaitable[Any]) -> Timing:
+    started = time.perf_counter(), time.process_time()
     await call
-    return time.perf_counter() - began[0], time.process_time() - began[1]
+    return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
-def settings(kind: str) -> Settings:
+def build_settings(kind: str) -> Settings:
     return Settings(encryption_key=KEY) if kind == ENCRYPTED else Settings()
 
 
-async def filled(path: Path, kind: str, items: int, tell: Any) -> None:
-    chance = random.Random(1)
-    async with AgentMemory.open(path, embedder=Known(), settings=settings(kind)) as memory:
+async def fill(path: Path, kind: str, items: int, report: Any) -> None:
+    rng = random.Random(1)
+    async with AgentMemory.open(path, embedder=HashVectors(), settings=build_settings(kind)) as memory:
         for start in range(0, items, 500):
-            facts = [{"content": said(chance, n)} for n in range(start, min(start + 500, items))]
-            # Ten users: a question is asked in the memory of one.
+            facts = [{"content": build_text(rng, n)} for n in range(start, min(start + 500, items))]
+            # There are ten users; a search covers the items of one.
             await memory.scoped(user=f"u{start // 500 % 10}").semantic.add_many(facts)
-            tell()
+            report()
 
 
-async def rounds(paths: dict[str, Path], count: int, batch: int, tell: Any) -> Times:
-    """Everybody's turn in every round, in another order each time."""
-    found: Times = defaultdict(lambda: defaultdict(list))
-    chance = random.Random(2)
+async def measure_calls(paths: dict[str, Path], count: int, batch: int, report: Any) -> Timings:
+    """Time recall, remember and ingest on each store, in a new order each round."""
+    timings: Timings = defaultdict(lambda: defaultdict(list))
+    rng = random.Random(2)
     opened = {
-        kind: await AgentMemory.open(path, user="u1", embedder=Known(), settings=settings(kind))
+        kind: await AgentMemory.open(path, user="u1", embedder=HashVectors(), settings=build_settings(kind))
         for kind, path in paths.items()
     }
     for n in range(count):
-        question, fact = said(chance, n), said(chance, 10**6 + n)
-        facts = [{"content": said(chance, 10**7 + n * batch + i)} for i in range(batch)]
-        for kind in chance.sample(list(opened), len(opened)):
+        question, fact = build_text(rng, n), build_text(rng, 10**6 + n)
+        facts = [{"content": build_text(rng, 10**7 + n * batch + i)} for i in range(batch)]
+        for kind in rng.sample(list(opened), len(opened)):
             memory = opened[kind]
-            found["recall"][kind].append(await timed(memory.recall(question)))
-            found["remember"][kind].append(await timed(memory.remember(fact)))
-            found[f"ingest of {batch}"][kind].append(
-                await timed(memory.scoped(user=f"new{n}").semantic.add_many(facts))
+            timings["recall"][kind].append(await measure(memory.recall(question)))
+            timings["remember"][kind].append(await measure(memory.remember(fact)))
+            timings[f"ingest of {batch}"][kind].append(
+                await measure(memory.scoped(user=f"new{n}").semantic.add_many(facts))
             )
-        tell()
+        report()
     for memory in opened.values():
         await memory.close()
-    return found
+    return timings
 
 
-async def openings(paths: dict[str, Path], count: int, found: Times, tell: Any) -> None:
-    """Opened anew each time: nothing is in a cache of ours, and every page that is read has to be decrypted."""
-    chance = random.Random(3)
+async def measure_opening(paths: dict[str, Path], count: int, timings: Timings, report: Any) -> None:
+    """Time opening and the first recall: our caches are empty, and every page that is read has to be decrypted."""
+    rng = random.Random(3)
     for n in range(count):
-        for kind in chance.sample(list(paths), len(paths)):
-            began = time.perf_counter(), time.process_time()
-            memory = await AgentMemory.open(paths[kind], user=f"u{n % 10}", embedder=Known(), settings=settings(kind))
-            found["open"][kind].append((time.perf_counter() - began[0], time.process_time() - began[1]))
-            found["first recall after opening"][kind].append(await timed(memory.recall(said(chance, n))))
+        for kind in rng.sample(list(paths), len(paths)):
+            started = time.perf_counter(), time.process_time()
+            memory = await AgentMemory.open(
+                paths[kind], user=f"u{n % 10}", embedder=HashVectors(), settings=build_settings(kind)
+            )
+            timings["open"][kind].append((time.perf_counter() - started[0], time.process_time() - started[1]))
+            timings["first recall after opening"][kind].append(await measure(memory.recall(build_text(rng, n))))
             await memory.close()
-        tell()
+        report()
 
 
-async def erasures(paths: dict[str, Path], found: Times, tell: Any) -> None:
+async def measure_erasures(paths: dict[str, Path], timings: Timings, report: Any) -> None:
     for n in range(3):
         for kind, path in paths.items():
-            async with AgentMemory.open(path, embedder=Known(), settings=settings(kind)) as memory:
-                found["erase of a user"][kind].append(await timed(memory.erase(user=f"new{n}")))
-        tell()
+            async with AgentMemory.open(path, embedder=HashVectors(), settings=build_settings(kind)) as memory:
+                timings["erase of a user"][kind].append(await measure(memory.erase(user=f"new{n}")))
+        report()
 
 
-async def measured(folder: Path, items: int, count: int) -> tuple[Times, dict[str, int]]:
+async def run(folder: Path, items: int, count: int) -> tuple[Timings, dict[str, int]]:
     paths = {kind: folder / f"{kind}.db" for kind in (PLAIN, ENCRYPTED)}
-    with progress() as bar:
+    with create_progress() as bar:
         filling = bar.add_task("filling", total=2 * -(-items // 500))
         for kind, path in paths.items():
-            await filled(path, kind, items, lambda: bar.advance(filling))
-        asking = bar.add_task("by turns", total=count)
-        found = await rounds(paths, count, 100, lambda: bar.advance(asking))
+            await fill(path, kind, items, lambda: bar.advance(filling))
+        asking = bar.add_task("timing calls", total=count)
+        timings = await measure_calls(paths, count, 100, lambda: bar.advance(asking))
         opening = bar.add_task("opening", total=max(count // 5, 10))
-        await openings(paths, max(count // 5, 10), found, lambda: bar.advance(opening))
+        await measure_opening(paths, max(count // 5, 10), timings, lambda: bar.advance(opening))
         sizes = {kind: path.stat().st_size for kind, path in paths.items()}
         erasing = bar.add_task("erasing", total=3)
-        await erasures(paths, found, lambda: bar.advance(erasing))
-    return found, sizes
+        await measure_erasures(paths, timings, lambda: bar.advance(erasing))
+    return timings, sizes
 
 
 def main() -> None:
@@ -134,34 +137,34 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--quick", action="store_true", help="2,000 items and 40 rounds")
-    parser.add_argument("--cipher", default=file._CIPHER, help="another one that SQLite3 Multiple Ciphers knows")
+    parser.add_argument("--cipher", default=connection._CIPHER, help="a cipher of SQLite3 Multiple Ciphers")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    file._CIPHER = given.cipher
-    items, count = (2_000, 40) if given.quick else (given.items, given.rounds)
+    arguments = parser.parse_args()
+    connection._CIPHER = arguments.cipher
+    items, count = (2_000, 40) if arguments.quick else (arguments.items, arguments.rounds)
     with tempfile.TemporaryDirectory(prefix="recollect-encryption-") as folder:
-        found, sizes = asyncio.run(measured(Path(folder), items, count))
-    figures: dict[str, Any] = {"cipher": given.cipher, "items": items, "rounds": count, "bytes": sizes}
+        timings, sizes = asyncio.run(run(Path(folder), items, count))
+    figures: dict[str, Any] = {"cipher": arguments.cipher, "items": items, "rounds": count, "bytes": sizes}
     rows = []
-    for call, kinds in found.items():
-        clock, processor = (
-            {kind: summary([took[which] for took in kinds[kind]]) for kind in (PLAIN, ENCRYPTED)} for which in (0, 1)
+    for call, by_kind in timings.items():
+        elapsed, cpu = (
+            {kind: summarize([timing[index] for timing in by_kind[kind]]) for kind in (PLAIN, ENCRYPTED)}
+            for index in (0, 1)
         )
-        ratios = [round(one[ENCRYPTED]["p50"] / one[PLAIN]["p50"], 3) for one in (clock, processor)]
-        figures[call] = {"clock": clock, "processor": processor, "ratio": ratios[0], "processor_ratio": ratios[1]}
-        told = clock[ENCRYPTED]["p50"], clock[PLAIN]["p50"]
-        rows.append((call, times(ratios[0]), times(ratios[1]), ms(told[0]), ms(told[1])))
-    rows.append(
-        ("bytes on disk", times(sizes[ENCRYPTED] / sizes[PLAIN]), "", f"{sizes[ENCRYPTED]:,}", f"{sizes[PLAIN]:,}")
-    )
-    note = f"SQLite {apsw.sqlite_lib_version()}, {apsw.mc_version}, {given.cipher}"  # type: ignore[attr-defined]
-    show(
-        f"Encrypted against plain, {items:,} items, {count} rounds",
-        ("p50", "ratio", "of a processor", "encrypted, ms", "plain, ms"),
+        ratio, cpu_ratio = (round(times[ENCRYPTED]["p50"] / times[PLAIN]["p50"], 3) for times in (elapsed, cpu))
+        figures[call] = {"elapsed": elapsed, "cpu": cpu, "ratio": ratio, "cpu_ratio": cpu_ratio}
+        milliseconds = (format_ms(elapsed[kind]["p50"]) for kind in (ENCRYPTED, PLAIN))
+        rows.append((call, format_ratio(ratio), format_ratio(cpu_ratio), *milliseconds))
+    ratio = sizes[ENCRYPTED] / sizes[PLAIN]
+    rows.append(("bytes on disk", format_ratio(ratio), "", f"{sizes[ENCRYPTED]:,}", f"{sizes[PLAIN]:,}"))
+    note = f"SQLite {apsw.sqlite_lib_version()}, {apsw.mc_version}, {arguments.cipher}"  # type: ignore[attr-defined]
+    print_table(
+        f"Encrypted compared with plain, {items:,} items, {count} rounds",
+        ("p50", "ratio", "ratio of CPU time", "encrypted, ms", "plain, ms"),
         rows,
         note,
     )
-    save(figures, given.json)
+    save_json(figures, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an erasure costs: one user among a thousand, beside a plain delete of the same rows."""
+"""Cost of erasing one user of a thousand, compared with a plain delete of the same rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import apsw
 import numpy as np
 
 from recollect.clock import system_clock
-from recollect.lifecycle import Erasures, Subject
-from recollect.stores.ops import Delete, Model, Put
+from recollect.erasure import Eraser, ErasureSubject
+from recollect.language.analysis import analyze
+from recollect.stores.filters import Where
 from recollect.stores.sqlite import SqliteStore
-from recollect.stores.where import Where
-from recollect.values import MemoryItem, Scope
-from recollect.words import analyse
+from recollect.stores.writes import Delete, Model, Put
+from recollect.types import MemoryItem, Scope
 
 USERS = 1000
 DIM = 384
@@ -33,18 +33,18 @@ WORDS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
-    """Seconds of a clock and of a processor, which tell the same only on a quiet machine."""
+class Timing:
+    """Elapsed seconds and CPU seconds; they agree only on a machine without other load."""
 
     seconds: float
-    processor: float
+    cpu: float
 
     @classmethod
-    def until_now(cls) -> Took:
+    def read_clocks(cls) -> Timing:
         return cls(time.perf_counter(), time.process_time())
 
-    def __sub__(self, start: Took) -> Took:
-        return Took(self.seconds - start.seconds, self.processor - start.processor)
+    def __sub__(self, start: Timing) -> Timing:
+        return Timing(self.seconds - start.seconds, self.cpu - start.cpu)
 
 
 def scope(user: int) -> Scope:
@@ -52,51 +52,52 @@ def scope(user: int) -> Scope:
 
 
 async def fill(path: Path, items: int) -> None:
-    """Everybody by turns, as a service would see them."""
+    """Write items of all users in rotation, like a service does."""
     store = SqliteStore.open(path)
-    chance = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for start in range(0, items, BATCH):
         puts = []
         for n in range(start, min(start + BATCH, items)):
-            text = f"{' '.join(chance.choice(WORDS, 12))} {n}"
+            text = f"{' '.join(rng.choice(WORDS, 12))} {n}"
             item = MemoryItem(
                 id=f"{n:024d}", content=text, scope=scope(n % USERS), created_at=AT + timedelta(seconds=n)
             )
-            row = chance.standard_normal((1, DIM), np.float32)
-            puts.append(Put(item=item, vectors=row, terms=tuple(analyse(text)), model=MODEL))
+            row = rng.standard_normal((1, DIM), np.float32)
+            puts.append(Put(item=item, vectors=row, terms=tuple(analyze(text)), model=MODEL))
         await store.write(*puts)
     await store.close()
 
 
-async def plainly(path: Path) -> Took:
-    """The rows deleted and no more, as `forget` would."""
+async def measure_delete(path: Path) -> Timing:
+    """Delete one user's rows like `forget` does."""
     store = SqliteStore.open(path)
     space = scope(1).space("semantic")
-    found = await store.find(Where(space), limit=1 << 20)
-    took = Took.until_now()
-    await store.write(*(Delete(space, item.id) for item in found))
-    took = Took.until_now() - took
+    items = await store.find(Where(space), limit=1 << 20)
+    started = Timing.read_clocks()
+    await store.write(*(Delete(space, item.id) for item in items))
+    timing = Timing.read_clocks() - started
     await store.close()
-    return took
+    return timing
 
 
-async def provably(path: Path, user: int) -> tuple[Took, str]:
+async def measure_erasure(path: Path, user: int) -> tuple[Timing, str]:
+    """Erase a user and return the time and the status of the receipt."""
     store = SqliteStore.open(path)
-    took = Took.until_now()
-    receipt = await Erasures([store], system_clock).erase(Subject("default", user=f"user-{user}"))
-    took = Took.until_now() - took
+    started = Timing.read_clocks()
+    receipt = await Eraser([store], system_clock).erase(ErasureSubject("default", user=f"user-{user}"))
+    timing = Timing.read_clocks() - started
     await store.close()
-    return took, receipt.status
+    return timing, receipt.status
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument(
-        "--filled", type=Path, help="a store that was filled before, or where to keep one; it is copied"
+        "--filled", type=Path, help="path of a filled store, which is copied; it is created if it does not exist"
     )
-    given = parser.parse_args()
-    items, filled = given.items, given.filled
+    arguments = parser.parse_args()
+    items, filled = arguments.items, arguments.filled
     if filled is not None and not filled.exists():
         asyncio.run(fill(filled, items))
     directory = Path(tempfile.mkdtemp(prefix="recollect-erase-"))
@@ -107,17 +108,20 @@ def main() -> None:
         else:
             shutil.copy(filled, path)
         size = path.stat().st_size
-        delete = asyncio.run(plainly(path))
-        # Twice: the first also blanks what years of moved rows have left between the others.
-        first, status = asyncio.run(provably(path, 2))
-        second, again = asyncio.run(provably(path, 3))
+        delete = asyncio.run(measure_delete(path))
+        first, first_status = asyncio.run(measure_erasure(path, 2))
+        second, second_status = asyncio.run(measure_erasure(path, 3))
         print(f"SQLite {apsw.sqlite_lib_version()}, {items:,} items of {USERS:,} users, {size / 1e6:,.0f} MB")
-        print(f"{'':<30} {'':>21} {'of a processor':>22}")
-        for name, took in (("a plain delete", delete), (f"erase, {status}", first), (f"the next, {again}", second)):
-            ratios = took.seconds / delete.seconds, took.processor / delete.processor
+        print(f"{'':<30} {'':>21} {'CPU time':>22}")
+        rows = (
+            ("plain delete", delete),
+            (f"first erase, {first_status}", first),
+            (f"second erase, {second_status}", second),
+        )
+        for name, timing in rows:
             print(
-                f"{name:<30} {1000 * took.seconds:>9.1f} ms {ratios[0]:>6.1f} x"
-                f" {1000 * took.processor:>11.1f} ms {ratios[1]:>6.1f} x"
+                f"{name:<30} {1000 * timing.seconds:>9.1f} ms {timing.seconds / delete.seconds:>6.1f} x"
+                f" {1000 * timing.cpu:>11.1f} ms {timing.cpu / delete.cpu:>6.1f} x"
             )
     finally:
         shutil.rmtree(directory)

@@ -1,7 +1,7 @@
-"""Several processes on one file: is every write kept, and does every reader see what others have committed?
+"""Several processes on one file: lost writes, stale reads, and the time of calls.
 
-Each process writes, forgets and searches in the same scope as fast as it can. After a write has returned, its number
-is published; a reader looks at a number first and asks afterwards, so what it then misses is a broken promise.
+Each process writes, forgets and searches in the same scope as fast as it can. A writer publishes a number after its
+write has returned. A reader reads the number first and searches afterwards, so a missing item is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
-from report import ms, progress, save, show, summary
+from report import create_progress, format_ms, print_table, save_json, summarize
 from synthetic import KnownVectors
 
 from recollect import AgentMemory
@@ -30,152 +30,168 @@ Numbers = Sequence["Synchronized[int]"]
 
 
 @dataclass(slots=True)
-class Account:
-    """What one process did."""
+class Counts:
+    """Results of one process."""
 
     written: int = 0
     forgotten: int = 0
     reads: int = 0
     missed: int = 0
-    undead: int = 0
+    resurrected: int = 0
+    """Forgotten items that a search still found."""
     errors: Counter[str] = field(default_factory=Counter)
     write_seconds: list[float] = field(default_factory=list)
     read_seconds: list[float] = field(default_factory=list)
 
 
 class Worker:
-    """One process: items are numbered from 1; those up to `gone` were forgotten, those up to `there` are committed."""
+    """Work of one process.
 
-    def __init__(self, me: int, there: Numbers, gone: Numbers) -> None:
-        self._me = me
-        self._there = there
-        self._gone = gone
-        self._chance = random.Random(me)
+    The items of each process are numbered from 1. `committed` and `forgotten` hold the last number of each process.
+    """
+
+    def __init__(self, number: int, committed: Numbers, forgotten: Numbers) -> None:
+        self._number = number
+        self._committed = committed
+        self._forgotten = forgotten
+        self._random = random.Random(number)
         self._ids: list[str] = []
-        self.account = Account()
+        self.counts = Counts()
 
-    async def work(self, memory: AgentMemory, seconds: float, share_of_writes: float) -> None:
-        ends = time.perf_counter() + seconds
-        while time.perf_counter() < ends:
-            began = time.perf_counter()
-            writes = self._chance.random() < share_of_writes
+    async def run(self, memory: AgentMemory, seconds: float, write_share: float) -> None:
+        deadline = time.perf_counter() + seconds
+        while time.perf_counter() < deadline:
+            started = time.perf_counter()
+            is_write = self._random.random() < write_share
             try:
-                await (self._write(memory) if writes else self._read(memory))
+                await (self._write(memory) if is_write else self._read(memory))
             except RecollectError as error:
-                self.account.errors[f"{type(error).__name__}: {error}"] += 1
-            taken = self.account.write_seconds if writes else self.account.read_seconds
-            taken.append(time.perf_counter() - began)
+                self.counts.errors[f"{type(error).__name__}: {error}"] += 1
+            timings = self.counts.write_seconds if is_write else self.counts.read_seconds
+            timings.append(time.perf_counter() - started)
 
     async def _write(self, memory: AgentMemory) -> None:
-        gone = self._gone[self._me]
-        if self._chance.random() < 0.2 and gone.value < len(self._ids) - _BATCH:
-            await memory.forget(self._ids[gone.value])
-            gone.value += 1
-            self.account.forgotten += 1
+        forgotten = self._forgotten[self._number]
+        if self._random.random() < 0.2 and forgotten.value < len(self._ids) - _BATCH:
+            await memory.forget(self._ids[forgotten.value])
+            forgotten.value += 1
+            self.counts.forgotten += 1
             return
-        number = _BATCH if self._chance.random() < 0.2 else 1
-        texts = [text_of(self._me, len(self._ids) + 1 + at) for at in range(number)]
+        count = _BATCH if self._random.random() < 0.2 else 1
+        texts = [build_text(self._number, len(self._ids) + 1 + at) for at in range(count)]
         self._ids += [item.id for item in await memory.semantic.add_many({"content": text} for text in texts)]
-        self._there[self._me].value = len(self._ids)
-        self.account.written += number
+        self._committed[self._number].value = len(self._ids)
+        self.counts.written += count
 
     async def _read(self, memory: AgentMemory) -> None:
-        other = self._chance.randrange(len(self._there))
-        number, gone = self._there[other].value, self._gone[other].value
-        self.account.reads += 1
-        if gone and self._chance.random() < 0.2:
-            self.account.undead += await self._found(memory, text_of(other, gone))
-        elif number:
-            # Its own process may have forgotten it meanwhile; that one it does not miss.
-            seen = await self._found(memory, text_of(other, number))
-            self.account.missed += not seen and self._gone[other].value < number
+        process = self._random.randrange(len(self._committed))
+        committed, forgotten = self._committed[process].value, self._forgotten[process].value
+        self.counts.reads += 1
+        if forgotten and self._random.random() < 0.2:
+            self.counts.resurrected += await self._is_found(memory, build_text(process, forgotten))
+        elif committed:
+            is_found = await self._is_found(memory, build_text(process, committed))
+            # The item is not missing if its process has forgotten it meanwhile.
+            self.counts.missed += not is_found and self._forgotten[process].value < committed
 
-    async def _found(self, memory: AgentMemory, text: str) -> bool:
-        mode = "dense" if self._chance.random() < 0.5 else "hybrid"
+    async def _is_found(self, memory: AgentMemory, text: str) -> bool:
+        mode = "dense" if self._random.random() < 0.5 else "hybrid"
         hits = await memory.semantic.search(text, 3, mode=mode, min_relevance=0.0)
         return any(hit.item.content == text for hit in hits)
 
 
-def text_of(process: int, number: int) -> str:
+def build_text(process: int, number: int) -> str:
     return f"process{process} wrote note{process}n{number} about delivery {number % 97}"
 
 
-async def _live(me: int, path: Path, there: Numbers, gone: Numbers, given: argparse.Namespace) -> Account:
-    worker = Worker(me, there, gone)
+async def _run_worker(
+    number: int, path: Path, committed: Numbers, forgotten: Numbers, arguments: argparse.Namespace
+) -> Counts:
+    worker = Worker(number, committed, forgotten)
     async with AgentMemory.open(path, embedder=KnownVectors()) as memory:
-        await worker.work(memory, given.seconds, given.writes)
-    return worker.account
+        await worker.run(memory, arguments.seconds, arguments.writes)
+    return worker.counts
 
 
-def _process(me: int, path: Path, numbers: tuple[Numbers, Numbers], given: argparse.Namespace, accounts: Any) -> None:
-    accounts.put(asyncio.run(_live(me, path, *numbers, given)))
+def _run_process(
+    number: int, path: Path, numbers: tuple[Numbers, Numbers], arguments: argparse.Namespace, results: Any
+) -> None:
+    results.put(asyncio.run(_run_worker(number, path, *numbers, arguments)))
 
 
-async def lost(path: Path, there: Numbers, gone: Numbers) -> int:
-    """How many committed items a fresh look at the file does not find."""
-    wanted = {
-        text_of(me, number) for me, last in enumerate(there) for number in range(gone[me].value + 1, last.value + 1)
+async def count_lost(path: Path, committed: Numbers, forgotten: Numbers) -> int:
+    """Open the file again and return the number of committed items that are not in it."""
+    expected = {
+        build_text(process, number)
+        for process, last in enumerate(committed)
+        for number in range(forgotten[process].value + 1, last.value + 1)
     }
     async with AgentMemory.open(path, embedder=KnownVectors()) as memory:
-        # What is there already is not added again: the number of items grows by those that were lost.
+        # A stored text is not added again, so the number of items grows by the number of lost items.
         count = (await memory.stats()).items
-        await memory.semantic.add_many({"content": text} for text in wanted)
+        await memory.semantic.add_many({"content": text} for text in expected)
         return (await memory.stats()).items - count
 
 
-def run(given: argparse.Namespace, directory: Path) -> dict[str, Any]:
+def run(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     path = directory / "shared.db"
     asyncio.run(_create(path))
-    numbers = tuple([context.Value("q", 0) for _ in range(given.processes)] for _ in range(2))
-    accounts: Any = context.Queue()
-    running = [
-        context.Process(target=_process, args=(me, path, numbers, given, accounts)) for me in range(given.processes)
+    numbers = tuple([context.Value("q", 0) for _ in range(arguments.processes)] for _ in range(2))
+    results: Any = context.Queue()
+    processes = [
+        context.Process(target=_run_process, args=(number, path, numbers, arguments, results))
+        for number in range(arguments.processes)
     ]
-    for process in running:
+    for process in processes:
         process.start()
-    with progress() as bar:
-        for _ in bar.track(range(int(given.seconds)), description=f"{given.processes} processes at work"):
+    with create_progress() as bar:
+        for _ in bar.track(range(int(arguments.seconds)), description=f"{arguments.processes} processes"):
             time.sleep(1)
-    done: list[Account] = [accounts.get(timeout=120) for _ in running]
-    for process in running:
+    counts: list[Counts] = [results.get(timeout=120) for _ in processes]
+    for process in processes:
         process.join()
-    return _figures(done, asyncio.run(lost(path, *numbers)))
+    return _build_figures(counts, asyncio.run(count_lost(path, *numbers)))
 
 
 async def _create(path: Path) -> None:
+    """Create the file before the processes start, so that they do not race to create it."""
     async with AgentMemory.open(path, embedder=KnownVectors()) as memory:
-        await memory.semantic.add("The first note, so that nobody has to create the file in a race.")
+        await memory.semantic.add("The first note.")
 
 
-def _figures(done: list[Account], missing: int) -> dict[str, Any]:
-    errors: Counter[str] = sum((account.errors for account in done), Counter())
+def _build_figures(counts: list[Counts], lost: int) -> dict[str, Any]:
+    errors: Counter[str] = sum((process.errors for process in counts), Counter())
     return {
-        "items written": sum(account.written for account in done),
-        "items forgotten": sum(account.forgotten for account in done),
-        "writes": summary([second for account in done for second in account.write_seconds]),
-        "write calls": sum(len(account.write_seconds) for account in done),
-        "reads": summary([second for account in done for second in account.read_seconds]),
-        "read calls": sum(account.reads for account in done),
-        "lost": missing,
-        "committed but not seen": sum(account.missed for account in done),
-        "forgotten but still seen": sum(account.undead for account in done),
+        "items written": sum(process.written for process in counts),
+        "items forgotten": sum(process.forgotten for process in counts),
+        "writes": summarize([seconds for process in counts for seconds in process.write_seconds]),
+        "write calls": sum(len(process.write_seconds) for process in counts),
+        "reads": summarize([seconds for process in counts for seconds in process.read_seconds]),
+        "read calls": sum(process.reads for process in counts),
+        "lost": lost,
+        "committed but not found": sum(process.missed for process in counts),
+        "forgotten but still found": sum(process.resurrected for process in counts),
         "errors": dict(errors),
     }
 
 
-def print_tables(figures: dict[str, Any], given: argparse.Namespace) -> None:
-    title = f"{given.processes} processes, {given.seconds:g} s, one file, one scope"
+def print_tables(figures: dict[str, Any], arguments: argparse.Namespace) -> None:
+    title = f"{arguments.processes} processes, {arguments.seconds:g} s, one file, one scope"
     rows = [
-        (kind, f"{figures[f'{kind[:-1]} calls']:,}", *(ms(figures[kind][share]) for share in ("p50", "p95", "p99")))
+        (
+            kind,
+            f"{figures[f'{kind[:-1]} calls']:,}",
+            *(format_ms(figures[kind][percentile]) for percentile in ("p50", "p95", "p99")),
+        )
         for kind in ("writes", "reads")
     ]
-    show(title, ("", "calls", "p50 ms", "p95 ms", "p99 ms"), rows)
-    promises = ("lost", "committed but not seen", "forgotten but still seen")
-    kept = [(name, f"{figures[name]:,}", "0") for name in promises]
+    print_table(title, ("", "calls", "p50 ms", "p95 ms", "p99 ms"), rows)
+    promises = ("lost", "committed but not found", "forgotten but still found")
+    violations = [(name, f"{figures[name]:,}", "0") for name in promises]
     totals = [(name, f"{figures[name]:,}", "") for name in ("items written", "items forgotten")]
     errors = [("errors", f"{sum(figures['errors'].values()):,}", "0")]
-    show("Promises", ("", "counted", "promised"), [*totals, *kept, *errors])
+    print_table("Promises", ("", "count", "promised"), [*totals, *violations, *errors])
     for error, number in figures["errors"].items():
         print(f"{number} × {error}")
 
@@ -184,13 +200,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--writes", type=float, default=0.3, help="the share of calls that write; the rest search")
+    parser.add_argument("--writes", type=float, default=0.3, help="fraction of calls that write; the others search")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="recollect-processes-") as directory:
-        figures = run(given, Path(directory))
-    print_tables(figures, given)
-    save(figures, given.json)
+        figures = run(arguments, Path(directory))
+    print_tables(figures, arguments)
+    save_json(figures, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""recall() from end to end: how long it takes at growing sizes, where the time goes, and what the model alone takes.
+"""Time of `recall()` end to end, of each stage, and of the model alone, in scopes of growing size.
 
-Every scope has a task, a session of turns and a hundred procedures beside its facts, and one has many sessions before
-it, as those have who talk every day. All stages take turns question by question, in a new order each time, so
-whatever else the machine does hits them alike, and each finds the processor's caches full of another's data. What one
-question after the other takes, as of an agent that asks often, is timed afterwards, in a row. The tiers are asked in
-parallel: shares may exceed 100 %.
+Every scope has a task, a session of turns and 100 procedures in addition to its facts. One scope also has earlier
+sessions, like those of a daily user. All stages alternate question by question, in a new order each time: load on the
+machine affects all equally, and each stage finds the processor's caches filled with data of another. Consecutive
+recalls, like those of an agent, are timed afterwards. The tiers run concurrently, so shares may exceed 100 %.
 """
 
 from __future__ import annotations
@@ -19,48 +18,55 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from report import ms, progress, save, show, summary, times
+from report import create_progress, format_ms, format_ratio, print_table, save_json, summarize
 from rich.progress import Progress
-from synthetic import DIM, Collection, KnownVectors, Rows, collection
+from synthetic import DIM, Collection, KnownVectors, Rows, build_collection
 
 from recollect import AgentMemory
 from recollect.clock import system_clock
-from recollect.inference.base import Embedding
-from recollect.inference.connect import connect_embedder
-from recollect.memory.asked import Options, asked
-from recollect.memory.recalling import Recalling
-from recollect.recall.across import Found, across
-from recollect.recall.pack import pack
-from recollect.recall.plan import plan
+from recollect.models.embedding import Embedding
+from recollect.models.factory import open_embedder
+from recollect.retrieval.prompt_block import build_prompt_block
+from recollect.retrieval.query import plan_query
+from recollect.retrieval.recall import TierRecall
+from recollect.retrieval.request import parse_request
+from recollect.retrieval.sources import SourceResult, query_sources
 from recollect.settings import Settings
 from recollect.stores.base import Records
-from recollect.stores.connect import connect
-from recollect.stores.evidence import Ask
-from recollect.stores.ops import Model
-from recollect.stores.where import Where
+from recollect.stores.factory import open_stores
+from recollect.stores.filters import Where
+from recollect.stores.search import EvidenceQuery
+from recollect.stores.writes import Model
 
-_SCOPE = 1000
-_TOGETHER = 2000
+_ITEMS_PER_USER = 1000
+_BATCH = 2000
 _HOT_USERS = 5
-_TALKER = "talker"
+_DAILY_USER = "daily-user"
 _TURNS = 40
-_SESSIONS_BEFORE = 20
-_TURNS_BEFORE = 20
+_EARLIER_SESSIONS = 20
+_EARLIER_TURNS = 20
 _PROCEDURES = 100
 _BUDGET = 1000
-_WARM = 3
-_AIM = 5.0
-_IN_A_ROW = "recall, in a row"
+_WARMUP_QUESTIONS = 3
+_CANDIDATES = 50
+"""Candidates of each kind that recall requests at most."""
+_MAX_MS = 5.0
+"""The goal for a recall without the model, in milliseconds."""
+_END_TO_END = "recall, end to end"
+_KNOWN_VECTOR = "recall, known vector"
+_CONSECUTIVE = "recall, consecutive"
+_EMBEDDING = "embedding alone"
 Figures = dict[str, Any]
 Stage = Callable[[int], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is built and how often it is asked."""
+    """Sizes of the stores and number of questions."""
 
     scopes: tuple[int, ...] = (1000, 10_000, 100_000)
-    talker: int = 10_000
+    daily_user: int = 10_000
+    """Size of the scope with earlier sessions."""
     users: int = 1000
     rounds: int = 100
 
@@ -68,8 +74,8 @@ class Sizes:
 QUICK = Sizes(scopes=(1000, 10_000), users=0, rounds=60)
 
 
-class WithModel(KnownVectors):
-    """Pays for the real model, and then answers with what is known, so that both find the same."""
+class TimedModel(KnownVectors):
+    """Embedder that runs the real model and returns the known vectors, so that every recall finds the same."""
 
     def __init__(self, known: KnownVectors, model: Any) -> None:
         self._rows = known._rows
@@ -80,198 +86,212 @@ class WithModel(KnownVectors):
         return super().embed_batch(texts)
 
 
-class Scene:
-    """One user's memory, ready to be asked, and every stage of an answer by itself."""
+class Stages:
+    """One user's memory with each stage of a recall as a method."""
 
-    def __init__(self, memory: AgentMemory, with_model: AgentMemory, records: Records, about: Collection) -> None:
-        self.about = about
-        self._memory = _at_work(memory, about.user)
-        self._with_model = _at_work(with_model, about.user)
+    def __init__(self, memory: AgentMemory, with_model: AgentMemory, records: Records, collection: Collection) -> None:
+        self.collection = collection
+        self._memory = _start_task(memory, collection.user)
+        self._with_model = _start_task(with_model, collection.user)
         self._records = records
-        self._where = Where(self._memory.semantic.space, live_at=system_clock())
-        self._found: dict[int, Found] = {}
+        self._where = Where(self._memory.semantic._space, live_at=system_clock())
+        self._results: dict[int, SourceResult] = {}
 
-    async def end_to_end(self, question: int) -> None:
-        await self._with_model.recall(self.about.questions[question], budget=_BUDGET)
+    async def recall_end_to_end(self, question: int) -> None:
+        await self._with_model.recall(self.collection.questions[question], budget=_BUDGET)
 
-    async def all_but_the_model(self, question: int) -> None:
-        await self._memory.recall(self.about.questions[question], budget=_BUDGET)
+    async def recall_with_known_vector(self, question: int) -> None:
+        await self._memory.recall(self.collection.questions[question], budget=_BUDGET)
 
-    async def search(self, question: int) -> None:
-        await self._memory.semantic.search(self.about.questions[question], min_relevance=0.0)
+    async def search_facts(self, question: int) -> None:
+        await self._memory.semantic.search(self.collection.questions[question], min_relevance=0.0)
 
-    async def nearest(self, question: int) -> None:
-        await self._records.nearest(self._where, self.about.asked[question], limit=100)
+    async def gather_by_vector(self, question: int) -> None:
+        """Read the candidates by vector alone."""
+        query = EvidenceQuery(self._where, self.collection.question_rows[question], (), limit=100, reach=0)
+        await self._records.gather(query, lambda evidence, _: evidence)
 
-    async def matching(self, question: int) -> None:
-        await self._records.matching(self._where, self._terms(question), limit=100)
+    async def gather_by_terms(self, question: int) -> None:
+        """Read the candidates by terms alone."""
+        query = EvidenceQuery(self._where, None, self._terms(question), limit=100, reach=0)
+        await self._records.gather(query, lambda evidence, _: evidence)
 
     async def gather(self, question: int) -> None:
-        """Both at once and laid out, as a search reads it, without judging it."""
+        """Read the evidence like a search does, without ranking it."""
         model = Model(KnownVectors.name, DIM, KnownVectors.name)
-        ask = Ask(self._where, self.about.asked[question], self._terms(question), Settings().candidates, 2, model)
-        await self._records.gather(ask, lambda evidence, _: evidence)
+        query = EvidenceQuery(
+            self._where, self.collection.question_rows[question], self._terms(question), _CANDIDATES, 2, model
+        )
+        await self._records.gather(query, lambda evidence, _: evidence)
 
-    async def lately(self, question: int) -> None:
+    async def recall_recent_tiers(self, question: int) -> None:
         tiers = ("working", "conversation", "episodic")
-        await self._memory.recall(self.about.questions[question], tiers=tiers, min_relevance=0.0)
+        await self._memory.recall(self.collection.questions[question], tiers=tiers, min_relevance=0.0)
 
-    async def procedures(self, question: int) -> None:
-        await self._memory.procedural.search(self.about.questions[question], min_relevance=0.0)
+    async def search_procedures(self, question: int) -> None:
+        await self._memory.procedural.search(self.collection.questions[question], min_relevance=0.0)
 
     async def pack(self, question: int) -> None:
-        found = self._found[question]
-        pack(self.about.questions[question], found.lines, _BUDGET, left_out=found.left_out)
+        result = self._results[question]
+        build_prompt_block(self.collection.questions[question], result.lines, _BUDGET, left_out=result.left_out)
 
     async def prepare(self, question: int) -> None:
-        """What there is to pack."""
-        parts = self._memory._parts
-        options = Options(budget=_BUDGET, min_relevance=0.0)
-        query = asked(self.about.questions[question], 5, options, min_relevance=0.0, now=system_clock())
-        self._found[question] = await across(Recalling(parts, self._memory, query).sources())
+        """Query the tiers, so that `pack` has lines to pack."""
+        engine = self._memory._engine
+        query = parse_request(
+            self.collection.questions[question],
+            5,
+            tiers=None,
+            budget=_BUDGET,
+            min_relevance=0.0,
+            as_of=None,
+            where=None,
+            now=system_clock(),
+        )
+        self._results[question] = await query_sources(TierRecall(engine, self._memory, query).build_sources())
 
     def _terms(self, question: int) -> tuple[str, ...]:
-        return plan(self.about.questions[question], (), system_clock()).terms
+        return plan_query(self.collection.questions[question], (), system_clock()).terms
 
 
-class Bench:
+class Benchmark:
     """One run: its directory, its models and its progress bars."""
 
     def __init__(self, directory: Path, sizes: Sizes, bar: Progress) -> None:
         self.directory = directory
         self.sizes = sizes
         self.bar = bar
-        self.known = KnownVectors()
+        self.embedder = KnownVectors()
 
-    def about(self, user: str, items: int) -> Collection:
-        return collection(user, items, questions=self.sizes.rounds + _WARM)
+    def build_collection(self, user: str, items: int) -> Collection:
+        return build_collection(user, items, questions=self.sizes.rounds + _WARMUP_QUESTIONS)
 
     async def build(self, name: str, collections: Iterable[Collection], total: int) -> Path:
         path = self.directory / f"{name}.db"
         task = self.bar.add_task(f"building {name}", total=total)
-        async with AgentMemory.open(path, embedder=self.known) as memory:
-            for one in collections:
-                self.known.know(one.texts, one.rows)
-                facts, mine = one.facts(), memory.scoped(user=one.user)
-                for start in range(0, len(facts), _TOGETHER):
-                    some = facts[start : start + _TOGETHER]
-                    await mine.semantic.add_many(some)
-                    self.bar.advance(task, len(some))
-                self.known.forget()
+        async with AgentMemory.open(path, embedder=self.embedder) as memory:
+            for collection in collections:
+                self.embedder.add(collection.texts, collection.rows)
+                facts, semantic = collection.build_facts(), memory.scoped(user=collection.user).semantic
+                for start in range(0, len(facts), _BATCH):
+                    batch = facts[start : start + _BATCH]
+                    await semantic.add_many(batch)
+                    self.bar.advance(task, len(batch))
+                self.embedder.clear()
         return path
 
-    async def furnish(self, path: Path, abouts: Sequence[Collection]) -> None:
-        """A session of turns and a hundred procedures for each who is asked, in the words of their facts."""
-        async with AgentMemory.open(path, embedder=self.known) as memory:
-            for one in self.bar.track(abouts, description="sessions and procedures"):
-                if one.user == _TALKER:
-                    await self._talk(memory, one)
-                mine = _at_work(memory, one.user)
+    async def add_sessions(self, path: Path, collections: Sequence[Collection]) -> None:
+        """Record a session of turns and 100 procedures for each user, with the words of the user's facts."""
+        async with AgentMemory.open(path, embedder=self.embedder) as memory:
+            for collection in self.bar.track(collections, description="sessions and procedures"):
+                if collection.user == _DAILY_USER:
+                    await self._record_earlier_sessions(memory, collection)
+                scoped, texts = _start_task(memory, collection.user), collection.texts
                 for turn in range(_TURNS):
-                    await mine.record_turn(one.texts[2 * turn], f"Noted, {one.texts[2 * turn + 1]}")
+                    await scoped.record_turn(texts[2 * turn], f"Noted, {texts[2 * turn + 1]}")
                 for number in range(_PROCEDURES):
-                    await mine.procedural.save(f"way.{number}", one.texts[-1 - number], tags=("bench",))
+                    await scoped.procedural.save(f"way.{number}", texts[-1 - number], tags=("bench",))
 
-    async def _talk(self, memory: AgentMemory, about: Collection) -> None:
-        """The sessions before this one."""
-        told = iter(about.texts[2 * _TURNS :])
-        for number in range(_SESSIONS_BEFORE):
-            mine = memory.scoped(user=about.user, agent=about.user, session=f"before {number}")
-            for _ in range(_TURNS_BEFORE):
-                await mine.record_turn(next(told), f"Noted, {next(told)}")
+    async def _record_earlier_sessions(self, memory: AgentMemory, collection: Collection) -> None:
+        texts = iter(collection.texts[2 * _TURNS :])
+        for number in range(_EARLIER_SESSIONS):
+            scoped = memory.scoped(user=collection.user, agent=collection.user, session=f"before {number}")
+            for _ in range(_EARLIER_TURNS):
+                await scoped.record_turn(next(texts), f"Noted, {next(texts)}")
 
-    async def ask(self, path: Path, cases: dict[str, list[Collection]]) -> list[Figures]:
+    async def run(self, path: Path, cases: dict[str, list[Collection]]) -> list[Figures]:
+        """Add sessions to the store and time every stage of each case."""
         settings = Settings()
-        abouts = [one for case in cases.values() for one in case]
-        await self.furnish(path, abouts)
-        for one in abouts:
-            self.known.know(one.questions, one.asked)
-        alone = await connect_embedder("minilm", settings)
-        stores = await connect(path, settings, system_clock)
+        collections = [collection for case in cases.values() for collection in case]
+        await self.add_sessions(path, collections)
+        for collection in collections:
+            self.embedder.add(collection.questions, collection.question_rows)
+        model = await open_embedder("minilm", settings)
+        stores = await open_stores(path, settings, system_clock)
         try:
             async with (
-                AgentMemory.open(path, embedder=self.known, settings=settings) as memory,
-                AgentMemory.open(path, embedder=WithModel(self.known, alone._embedder), settings=settings) as full,
+                AgentMemory.open(path, embedder=self.embedder, settings=settings) as memory,
+                AgentMemory.open(
+                    path, embedder=TimedModel(self.embedder, model._embedder), settings=settings
+                ) as with_model,
             ):
+                records = stores.records("semantic")
                 return [
-                    await self._case(
-                        label, [Scene(memory, full, stores.records("semantic"), one) for one in some], alone
+                    await self._time_case(
+                        label, [Stages(memory, with_model, records, collection) for collection in case], model
                     )
-                    for label, some in cases.items()
+                    for label, case in cases.items()
                 ]
         finally:
-            alone.close()
+            model.close()
             await stores.close()
 
-    async def _case(self, label: str, scenes: list[Scene], alone: Embedding) -> Figures:
-        async def embedding(question: int) -> None:
-            await alone.embed([f"What did we decide about delivery {label} {question} last spring?"])
+    async def _time_case(self, label: str, users: list[Stages], model: Embedding) -> Figures:
+        async def embed(question: int) -> None:
+            await model.embed([f"What did we decide about delivery {label} {question} last spring?"])
 
         order = random.Random(label)
         seconds: dict[str, list[float]] = {}
-        for scene in scenes:
-            for question in range(self.sizes.rounds, self.sizes.rounds + _WARM):
-                await scene.prepare(question)
-                for stage in _stages(scene, embedding).values():
+        for user in users:
+            for question in range(self.sizes.rounds, self.sizes.rounds + _WARMUP_QUESTIONS):
+                await user.prepare(question)
+                for stage in _list_stages(user, embed).values():
                     await stage(question)
-        for question in self.bar.track(range(self.sizes.rounds), description=f"asking {label}"):
-            scene = scenes[question % len(scenes)]
-            await scene.prepare(question)
-            for name, stage in _shuffled(_stages(scene, embedding), order):
-                began = time.perf_counter()
+        for question in self.bar.track(range(self.sizes.rounds), description=f"recalling {label}"):
+            user = users[question % len(users)]
+            await user.prepare(question)
+            stages = list(_list_stages(user, embed).items())
+            for name, stage in order.sample(stages, len(stages)):
+                started = time.perf_counter()
                 await stage(question)
-                seconds.setdefault(name, []).append(time.perf_counter() - began)
+                seconds.setdefault(name, []).append(time.perf_counter() - started)
         for question in range(self.sizes.rounds):
-            began = time.perf_counter()
-            await scenes[question % len(scenes)].all_but_the_model(question)
-            seconds.setdefault(_IN_A_ROW, []).append(time.perf_counter() - began)
-        stages = [*_stages(scenes[0], embedding), _IN_A_ROW]
-        return {"case": label, "stages": {name: summary(seconds[name]) for name in stages}}
+            started = time.perf_counter()
+            await users[question % len(users)].recall_with_known_vector(question)
+            seconds.setdefault(_CONSECUTIVE, []).append(time.perf_counter() - started)
+        names = [*_list_stages(users[0], embed), _CONSECUTIVE]
+        return {"case": label, "stages": {name: summarize(seconds[name]) for name in names}}
 
 
-def _shuffled(stages: dict[str, Stage], order: random.Random) -> list[tuple[str, Stage]]:
-    return order.sample(list(stages.items()), len(stages))
+def _start_task(memory: AgentMemory, user: str) -> AgentMemory:
+    scoped = memory.scoped(user=user, agent=user, session="today")
+    scoped.working.set_task("Prepare the quarterly report")
+    scoped.working.add_result("revenue", "4.2 M")
+    return scoped
 
 
-def _at_work(memory: AgentMemory, user: str) -> AgentMemory:
-    mine = memory.scoped(user=user, agent=user, session="today")
-    mine.working.set_task("Prepare the quarterly report")
-    mine.working.add_result("revenue", "4.2 M")
-    return mine
-
-
-def _stages(scene: Scene, embedding: Stage) -> dict[str, Stage]:
+def _list_stages(user: Stages, embed: Stage) -> dict[str, Stage]:
     return {
-        "recall, end to end": scene.end_to_end,
-        "recall, question known": scene.all_but_the_model,
-        "embedding alone": embedding,
-        "semantic search": scene.search,
-        "gather": scene.gather,
-        "nearest": scene.nearest,
-        "matching": scene.matching,
-        "working, conversation, episodes": scene.lately,
-        "procedures": scene.procedures,
-        "pack": scene.pack,
+        _END_TO_END: user.recall_end_to_end,
+        _KNOWN_VECTOR: user.recall_with_known_vector,
+        _EMBEDDING: embed,
+        "semantic search": user.search_facts,
+        "gather": user.gather,
+        "gather, vector": user.gather_by_vector,
+        "gather, terms": user.gather_by_terms,
+        "working, conversation, episodes": user.recall_recent_tiers,
+        "procedures": user.search_procedures,
+        "pack": user.pack,
     }
 
 
-async def run(bench: Bench) -> Figures:
-    sizes = bench.sizes
-    scopes = [bench.about(f"s{items}", items) for items in sizes.scopes]
-    cases = {f"{len(one.texts):,} in the scope": [one] for one in scopes}
-    if sizes.talker:
-        talker = bench.about(_TALKER, sizes.talker)
-        cases[f"{sizes.talker:,} and {_SESSIONS_BEFORE} sessions before"] = [talker]
-        scopes.append(talker)
-    path = await bench.build("scopes", scopes, sum(len(one.texts) for one in scopes))
-    figures = await bench.ask(path, cases)
+async def run(benchmark: Benchmark) -> Figures:
+    sizes = benchmark.sizes
+    scopes = [benchmark.build_collection(f"s{items}", items) for items in sizes.scopes]
+    cases = {f"{len(scope.texts):,} in the scope": [scope] for scope in scopes}
+    if sizes.daily_user:
+        daily_user = benchmark.build_collection(_DAILY_USER, sizes.daily_user)
+        cases[f"{sizes.daily_user:,} and {_EARLIER_SESSIONS} earlier sessions"] = [daily_user]
+        scopes.append(daily_user)
+    path = await benchmark.build("scopes", scopes, sum(len(scope.texts) for scope in scopes))
+    figures = await benchmark.run(path, cases)
     if sizes.users:
-        everybody = (bench.about(f"u{number}", _SCOPE) for number in range(sizes.users))
-        path = await bench.build("users", everybody, sizes.users * _SCOPE)
-        some = sorted({sizes.users * part // _HOT_USERS for part in range(_HOT_USERS)})
-        hot = [bench.about(f"u{number}", _SCOPE) for number in some]
-        label = f"one of {sizes.users:,} users in {sizes.users * _SCOPE:,}"
-        figures += await bench.ask(path, {label: hot})
+        all_users = (benchmark.build_collection(f"u{number}", _ITEMS_PER_USER) for number in range(sizes.users))
+        path = await benchmark.build("users", all_users, sizes.users * _ITEMS_PER_USER)
+        numbers = sorted({sizes.users * part // _HOT_USERS for part in range(_HOT_USERS)})
+        hot = [benchmark.build_collection(f"u{number}", _ITEMS_PER_USER) for number in numbers]
+        label = f"one of {sizes.users:,} users in {sizes.users * _ITEMS_PER_USER:,}"
+        figures += await benchmark.run(path, {label: hot})
     return {"recall": figures}
 
 
@@ -280,67 +300,71 @@ def print_tables(figures: Figures) -> None:
     rows = []
     for case in cases:
         stages = case["stages"]
-        whole, model, rest, row = (
-            stages[name] for name in ("recall, end to end", "embedding alone", "recall, question known", _IN_A_ROW)
-        )
-        verdicts = ", ".join("ok" if one["p50"] <= _AIM else "missed" for one in (rest, row))
+        columns = [stages[name] for name in (_END_TO_END, _EMBEDDING, _KNOWN_VECTOR, _CONSECUTIVE)]
+        end_to_end, embedding, *without_model = columns
+        verdicts = ", ".join("ok" if timed["p50"] <= _MAX_MS else "missed" for timed in without_model)
         rows.append(
             (
                 case["case"],
-                *(f"{ms(one['p50'])} / {ms(one['p95'])}" for one in (whole, model, rest, row)),
+                *(f"{format_ms(timed['p50'])} / {format_ms(timed['p95'])}" for timed in columns),
                 verdicts if "10,000 in" in case["case"] else "–",
-                times(whole["p50"] / model["p50"]),
+                format_ratio(end_to_end["p50"] / embedding["p50"]),
             )
         )
-    columns = (
+    headings = (
         "",
-        "recall, end to end",
+        "end to end",
         "embedding alone",
-        "all but the embedding",
-        "the same in a row",
-        f"aim ≤ {_AIM:g} ms",
-        "÷ embedding",
+        "without the embedding",
+        "without it, consecutive",
+        f"goal ≤ {_MAX_MS:g} ms",
+        "end to end ÷ embedding",
     )
-    show("recall(), p50 / p95 in ms", columns, rows)
+    print_table("recall(), p50 / p95 in ms", headings, rows)
     names = [name for name in cases[0]["stages"] if not name.startswith(("recall", "embedding"))]
-    show(
-        "Stages by themselves, p50 in ms, and their share of all but the embedding",
+    print_table(
+        "Separate stages, p50 in ms, and their share of a recall without the embedding",
         ("", *names, "fuse and rank"),
-        [_shares(case, names) for case in cases],
-        note="gather is nearest and matching in one reading; fuse and rank is the search without it",
+        [_build_share_row(case, names) for case in cases],
+        note="gather reads vectors and terms in one call; fuse and rank is the semantic search without gather",
     )
 
 
-def _shares(case: Figures, names: Sequence[str]) -> tuple[str, ...]:
+def _build_share_row(case: Figures, names: Sequence[str]) -> tuple[str, ...]:
     stages = case["stages"]
-    whole = stages["recall, question known"]["p50"]
-    fused = max(stages["semantic search"]["p50"] - stages["gather"]["p50"], 0.0)
-    taken = [*(stages[name]["p50"] for name in names), fused]
-    return (case["case"], *(f"{ms(one)} ({100 * one / whole:.0f} %)" for one in taken))
+    total = stages[_KNOWN_VECTOR]["p50"]
+    fusion = max(stages["semantic search"]["p50"] - stages["gather"]["p50"], 0.0)
+    values = [*(stages[name]["p50"] for name in names), fusion]
+    return (case["case"], *(f"{format_ms(value)} ({100 * value / total:.0f} %)" for value in values))
 
 
-def options() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about a minute: scopes of 1,000 and 10,000")
-    parser.add_argument("--scopes", type=int, nargs="+", help="sizes of the scopes that are asked")
-    parser.add_argument("--talker", type=int, help="the size of the scope with sessions before this one; 0: none")
-    parser.add_argument("--users", type=int, help="users with 1,000 items each in the large store; 0: none")
-    parser.add_argument("--rounds", type=int, help="questions asked")
-    parser.add_argument("--directory", type=Path, help="where the stores are built; a temporary directory otherwise")
+    parser.add_argument("--scopes", type=int, nargs="+", help="sizes of the searched scopes")
+    parser.add_argument("--daily-user", type=int, help="size of the scope with earlier sessions; 0 for none")
+    parser.add_argument(
+        "--users", type=int, help="number of users in the large store, each with 1,000 items; 0 for none"
+    )
+    parser.add_argument("--rounds", type=int, help="number of questions")
+    parser.add_argument("--directory", type=Path, help="directory for the stores; default: a temporary directory")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     return parser.parse_args()
 
 
 def main() -> None:
-    given = options()
-    changed = {name: getattr(given, name) for name in ("scopes", "talker", "users", "rounds")}
+    arguments = parse_arguments()
+    options = {name: getattr(arguments, name) for name in ("scopes", "daily_user", "users", "rounds")}
     sizes = replace(
-        QUICK if given.quick else Sizes(), **{name: value for name, value in changed.items() if value is not None}
+        QUICK if arguments.quick else Sizes(), **{name: value for name, value in options.items() if value is not None}
     )
-    with tempfile.TemporaryDirectory(prefix="recollect-bench-", dir=given.directory) as directory, progress() as bar:
-        figures = asyncio.run(run(Bench(Path(directory), sizes, bar)))
+    with (
+        tempfile.TemporaryDirectory(prefix="recollect-bench-", dir=arguments.directory) as directory,
+        create_progress() as bar,
+    ):
+        figures = asyncio.run(run(Benchmark(Path(directory), sizes, bar)))
     print_tables(figures)
-    save(figures, given.json)
+    save_json(figures, arguments.json)
 
 
 if __name__ == "__main__":

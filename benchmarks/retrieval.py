@@ -1,6 +1,7 @@
-"""Quality: whether the items that answer a question are among the first found, beside chromadb and mem0.
+"""Retrieval quality of Recollect, chromadb and mem0: how often the items that answer a question are found first.
 
-Every system has the same model. Rankings are judged with no threshold; abstention with each system's own default.
+All systems use the same embedding model. Rankings are measured without a threshold, and abstention with each system's
+default threshold.
 """
 
 from __future__ import annotations
@@ -16,86 +17,97 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from corpora import Corpus, Question, from_locomo, own
-from report import progress, save, show
+from corpora import Corpus, Question, load_locomo, load_own_corpora
+from report import create_progress, print_table, save_json
+from retrieval_systems import Chroma, Mem0, Recollect, SharedModel, System
 from rich.progress import Progress
-from systems import Chroma, Mem0, Recollect, SharedModel, System
 
 from recollect import AgentMemory
-from recollect.evals.metrics import ndcg_at, recall_at
+from recollect.evals.locomo import compute_ndcg, compute_recall
 
 _DEPTH = 10
-_OFF_TOPIC = 40
+_OFF_TOPIC_QUESTIONS = 40
 _MEASURES = ("R@1", "R@5", "R@10", "NDCG@10")
 
 
 @dataclass(slots=True)
 class Tally:
-    """What one system did on one corpus."""
+    """Results of one system on one corpus."""
 
-    ranking: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
-    silent: dict[str, list[bool]] = field(default_factory=dict)
+    scores: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
+    """For each group of questions, the measures of each question."""
+    abstained: dict[str, list[bool]] = field(default_factory=dict)
+    """For each kind of question without an answer, whether nothing was returned."""
     found: list[bool] = field(default_factory=list)
+    """For each question, whether evidence was among the first ten results."""
     kept: list[bool] = field(default_factory=list)
+    """For each question, whether evidence remained after the default threshold."""
 
-    def judge(self, groups: Iterable[str], ranking: list[str], wanted: frozenset[str]) -> None:
-        scores = (*(recall_at(k, ranking, wanted) for k in (1, 5, 10)), ndcg_at(10, ranking, wanted))
+    def add_ranking(self, groups: Iterable[str], ranking: list[str], evidence: frozenset[str]) -> None:
+        scores = (*(compute_recall(k, ranking, evidence) for k in (1, 5, 10)), compute_ndcg(10, ranking, evidence))
         for group in groups:
-            self.ranking.setdefault(group, []).append(scores)
-        self.found.append(not wanted.isdisjoint(ranking))
+            self.scores.setdefault(group, []).append(scores)
+        self.found.append(not evidence.isdisjoint(ranking))
 
     def report(self) -> dict[str, Any]:
-        ranked = {
-            group: {"questions": len(rows), **dict(zip(_MEASURES, map(_mean, zip(*rows, strict=True)), strict=True))}
-            for group, rows in self.ranking.items()
+        ranking = {
+            group: {
+                "questions": len(rows),
+                **dict(zip(_MEASURES, map(_compute_mean, zip(*rows, strict=True)), strict=True)),
+            }
+            for group, rows in self.scores.items()
         }
-        silent = {group: round(fmean(said), 4) for group, said in self.silent.items()}
-        kept = {"evidence_in_ten": _mean(self.found), "after_threshold": _mean(self.kept)}
-        return {"ranking": ranked, "silent": silent, **kept}
+        return {
+            "ranking": ranking,
+            "abstained": {kind: _compute_mean(values) for kind, values in self.abstained.items()},
+            "evidence_in_ten": _compute_mean(self.found),
+            "after_threshold": _compute_mean(self.kept),
+        }
 
 
-def _mean(values: Iterable[float]) -> float:
+def _compute_mean(values: Iterable[float]) -> float:
     return round(fmean(values), 4)
 
 
-async def measure(system: System, corpus: Corpus, strangers: list[Question], bar: Progress) -> Tally:
+async def measure(system: System, corpus: Corpus, off_topic: list[Question], bar: Progress) -> Tally:
     tally = Tally()
-    task = bar.add_task(f"{corpus.name}: {system.name} stores", total=sum(len(one.items) for one in corpus.scopes))
+    task = bar.add_task(f"{corpus.name}: {system.name} stores", total=sum(len(scope.items) for scope in corpus.scopes))
     for scope in corpus.scopes:
         await system.remember(scope)
         bar.advance(task, len(scope.items))
-    asked = [(scope.user, question) for scope in corpus.scopes for question in scope.questions]
-    for user, question in bar.track(asked, description=f"{corpus.name}: {system.name} answers"):
+    questions = [(scope.user, question) for scope in corpus.scopes for question in scope.questions]
+    for user, question in bar.track(questions, description=f"{corpus.name}: {system.name} answers"):
         answer = await system.answer(user, question.text, _DEPTH)
-        if not question.answerable:
-            tally.silent.setdefault(question.category, []).append(not answer)
+        if not question.is_answerable:
+            tally.abstained.setdefault(question.category, []).append(not answer)
             continue
         parts = [name for name, users in corpus.parts.items() if user in users]
-        ranking = await system.ask(user, question.text, _DEPTH)
-        tally.judge(("all", *parts, question.category), ranking, question.evidence)
+        ranking = await system.rank(user, question.text, _DEPTH)
+        tally.add_ranking(("all", *parts, question.category), ranking, question.evidence)
         tally.kept.append(not question.evidence.isdisjoint(answer))
     users = [scope.user for scope in corpus.scopes]
-    for number, question in enumerate(strangers):
+    for number, question in enumerate(off_topic):
         answer = await system.answer(users[number % len(users)], question.text, _DEPTH)
-        tally.silent.setdefault("off topic", []).append(not answer)
+        tally.abstained.setdefault("off topic", []).append(not answer)
     return tally
 
 
-def off_topic(corpus: Corpus, others: list[Corpus]) -> list[Question]:
-    """Questions that belong to another corpus: about people and things that this one has never heard of."""
-    foreign = [
+def select_off_topic(corpus: Corpus, others: list[Corpus]) -> list[Question]:
+    """Return questions of other corpora, about people and things that are not in this one."""
+    questions = [
         question
         for other in others
         if other.name != corpus.name
         for scope in other.scopes
         for question in scope.questions
-        if question.answerable
+        if question.is_answerable
     ]
-    return random.Random(7).sample(foreign, min(_OFF_TOPIC, len(foreign)))
+    return random.Random(7).sample(questions, min(_OFF_TOPIC_QUESTIONS, len(questions)))
 
 
 async def compare(corpus: Corpus, others: list[Corpus], peers: set[str], bar: Progress) -> dict[str, Any]:
     results: dict[str, Any] = {}
+    off_topic = select_off_topic(corpus, others)
     with tempfile.TemporaryDirectory(prefix="recollect-retrieval-") as directory:
         memory = await AgentMemory.open(Path(directory) / "memory.db")
         systems: list[System] = [
@@ -109,21 +121,21 @@ async def compare(corpus: Corpus, others: list[Corpus], peers: set[str], bar: Pr
         if "mem0" in peers:
             systems.append(Mem0(Path(directory) / "mem0", shared))
         for system in systems:
-            results[system.name] = (await measure(system, corpus, off_topic(corpus, others), bar)).report()
+            results[system.name] = (await measure(system, corpus, off_topic, bar)).report()
         for system in systems:
             await system.close()
     return results
 
 
 def print_ranking(corpus: str, systems: dict[str, Any]) -> None:
-    groups = list(dict.fromkeys(group for one in systems.values() for group in one["ranking"]))
-    counts = {group: one["ranking"][group]["questions"] for one in systems.values() for group in groups}
+    groups = list(dict.fromkeys(group for report in systems.values() for group in report["ranking"]))
+    counts = {group: report["ranking"][group]["questions"] for report in systems.values() for group in groups}
     rows = [
-        (f"{measured}  {name}", *(f"{one['ranking'][group][measured]:.3f}" for group in groups))
-        for measured in _MEASURES
-        for name, one in systems.items()
+        (f"{column}  {name}", *(f"{report['ranking'][group][column]:.3f}" for group in groups))
+        for column in _MEASURES
+        for name, report in systems.items()
     ]
-    show(corpus, ("", *(f"{group} ({counts[group]})" for group in groups)), rows)
+    print_table(corpus, ("", *(f"{group} ({counts[group]})" for group in groups)), rows)
 
 
 def print_abstention(results: dict[str, dict[str, Any]]) -> None:
@@ -131,52 +143,63 @@ def print_abstention(results: dict[str, dict[str, Any]]) -> None:
         (
             corpus,
             name,
-            *(_share(one["silent"].get(kind)) for kind in ("unanswerable", "off topic")),
-            _share(one["evidence_in_ten"]),
-            _share(one["after_threshold"]),
+            *(_format_share(report["abstained"].get(kind)) for kind in ("unanswerable", "off topic")),
+            _format_share(report["evidence_in_ten"]),
+            _format_share(report["after_threshold"]),
         )
         for corpus, systems in results.items()
-        for name, one in systems.items()
+        for name, report in systems.items()
     ]
-    columns = ("corpus", "system", "silent: unanswerable", "silent: off topic", "evidence in ten", "…after threshold")
-    show("Saying nothing, with each system's default threshold", columns, rows)
+    columns = (
+        "corpus",
+        "system",
+        "nothing returned: unanswerable",
+        "nothing returned: off topic",
+        "evidence in first ten",
+        "evidence after threshold",
+    )
+    print_table("Abstention with each system's default threshold", columns, rows)
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def options() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    known = os.environ.get("RECOLLECT_LOCOMO")
-    default = Path(known) if known else None
-    parser.add_argument("locomo", type=Path, nargs="?", default=default, help="locomo10.json; or RECOLLECT_LOCOMO")
-    parser.add_argument("--corpus", action="append", help="only these: LoCoMo, assistant chats, facts, documents")
-    parser.add_argument("--peers", nargs="*", default=["chromadb", "mem0"], help="which peers take part")
+    variable = os.environ.get("RECOLLECT_LOCOMO")
+    default = Path(variable) if variable else None
+    parser.add_argument(
+        "locomo", type=Path, nargs="?", default=default, help="path of locomo10.json; default: $RECOLLECT_LOCOMO"
+    )
+    parser.add_argument(
+        "--corpus", action="append", help="measure only this corpus: LoCoMo, assistant chats, facts or documents"
+    )
+    parser.add_argument("--peers", nargs="*", default=["chromadb", "mem0"], help="systems to compare with")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     return parser.parse_args()
 
 
-async def run(given: argparse.Namespace) -> dict[str, Any]:
-    ours = own()
-    corpora = [*([from_locomo(given.locomo)] if given.locomo else []), *ours]
-    wanted = [corpus for corpus in corpora if not given.corpus or corpus.name in given.corpus]
+async def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    own = load_own_corpora()
+    corpora = [*([load_locomo(arguments.locomo)] if arguments.locomo else []), *own]
+    selected = [corpus for corpus in corpora if not arguments.corpus or corpus.name in arguments.corpus]
     results: dict[str, Any] = {}
-    for corpus in wanted:
-        with progress() as bar:
-            results[corpus.name] = await compare(corpus, ours, set(given.peers), bar)
-        # Each as it is done: the next may take minutes.
+    for corpus in selected:
+        with create_progress() as bar:
+            results[corpus.name] = await compare(corpus, own, set(arguments.peers), bar)
+        # Print each corpus at once: the next one may take minutes.
         print_ranking(corpus.name, results[corpus.name])
-        save(results, given.json)
+        save_json(results, arguments.json)
     return results
 
 
 def main() -> None:
-    given = options()
-    results = asyncio.run(run(given))
+    arguments = parse_arguments()
+    results = asyncio.run(run(arguments))
     print_abstention(results)
-    if given.locomo is None:
-        print("LoCoMo was left out: its file is not part of this project; name it as the argument.")
+    if arguments.locomo is None:
+        print("LoCoMo was not measured: it is not part of this project. Give the path of locomo10.json.")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What surviving a crash costs: the time between two steps of a task, beside one raw SQLite commit with FULL sync.
+"""Cost of a durable step: the time between two steps of a task, as a ratio to a raw SQLite commit with FULL sync.
 
-Every step's body makes raw commits to files of their own and times them: of the state alone, and of the same rows as a
-step has to write, once blocking the event loop and once in a thread. What passes between the end of a body and the
-beginning of the next is what a step costs here: result, checkpoint and the next intent, durable. The peers run the same
-task in the same rounds, with a raw commit in each body. So all take turns, and whatever else the machine does hits them
-alike: read the ratios first.
+The body of every step makes raw commits to separate files and times them: of the state alone, and of the same rows as
+a step writes, once on the event loop and once in a thread. A step lasts from the end of one body to the start of the
+next; meanwhile its result, the checkpoint and the next intent become durable. The other systems run the same task in
+the same rounds, with a raw commit in each body. So load on the machine affects all equally. Compare ratios before
+times.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import many
-from durable import Peer, installed
-from report import console, ms, progress, save, show, summary, times
+import steps_many_tasks
+from report import console, create_progress, format_ms, format_ratio, print_table, save_json, summarize
 from rich.progress import Progress
+from steps_systems import Peer, load_installed
 from synthetic import KnownVectors
 
 from recollect import AgentMemory, ResumableAgent
-from recollect.runtime.codec import written
-from recollect.stores.sqlite.writer import Writer
+from recollect.durable.state_codec import encode_json
+from recollect.stores.sqlite.threads import SqliteWriter
 
-_AIM = 1.5
+_MAX_RATIO = 1.5
+"""The goal for the ratio of a step to a raw commit."""
 _STEPS = 25
 _SEED = 20260101
 Figures = dict[str, Any]
@@ -43,7 +44,7 @@ Step = Callable[[dict[str, Any]], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How large a task's state is when it begins."""
+    """Size of a task's state at its start."""
 
     name: str
     bytes: int
@@ -53,7 +54,7 @@ CASES = (Case("a state of 100 bytes", 100), Case("10 kB", 10_000), Case("100 kB"
 
 
 class RawCommit:
-    """One transaction by hand, WAL and synchronous=FULL, and no thread or loop in between."""
+    """One transaction by hand with WAL and synchronous=FULL, in the calling thread."""
 
     schema = "create table states (task text, version integer, state text, primary key (task, version))"
 
@@ -66,22 +67,23 @@ class RawCommit:
 
     def commit(self, task: str, version: int, state: str) -> None:
         self._connection.execute("begin immediate")
-        self.rows(self._connection, task, version, state)
+        self.write_rows(self._connection, task, version, state)
         self._connection.execute("commit")
 
-    def rows(self, connection: apsw.Connection, task: str, version: int, state: str) -> None:
-        """A state, and none of its versions but the last three."""
+    def write_rows(self, connection: apsw.Connection, task: str, version: int, state: str) -> None:
+        """Write a version of the state and delete all but the last three."""
         connection.execute("insert into states values (?, ?, ?)", (task, version, state))
         connection.execute("delete from states where task = ? and version <= ?", (task, version - 3))
 
-    def timed(self, task: str, version: int, state: str) -> float:
-        began = time.perf_counter()
+    def measure(self, task: str, version: int, state: str) -> float:
+        """Commit and return the seconds."""
+        started = time.perf_counter()
         self.commit(task, version, state)
-        return time.perf_counter() - began
+        return time.perf_counter() - started
 
 
 class RawStep(RawCommit):
-    """The floor: the same with all that a step has to write, which is its result and the next intent as well."""
+    """Lower bound of a step: a raw commit that also writes the result and the next intent."""
 
     schema = """
         create table tasks (id text primary key, version integer, at real) without rowid;
@@ -94,7 +96,7 @@ class RawStep(RawCommit):
         );
     """
 
-    def rows(self, connection: apsw.Connection, task: str, version: int, state: str) -> None:
+    def write_rows(self, connection: apsw.Connection, task: str, version: int, state: str) -> None:
         now, digest = time.time(), hashlib.sha256(state.encode())
         connection.execute(
             "insert into tasks values (?, ?, ?) on conflict do update set version = excluded.version, at = excluded.at",
@@ -109,8 +111,8 @@ class RawStep(RawCommit):
 
 
 @dataclass(slots=True)
-class Timed:
-    """The seconds of each raw commit, of each step, and of what a task costs besides its steps."""
+class Timings:
+    """Seconds of each raw commit, of each step, and of the start and end of each task."""
 
     one_row: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
@@ -122,206 +124,208 @@ class Timed:
 
 
 @contextmanager
-def counted(timed: Timed) -> Iterator[None]:
-    """Counts the durable commits that the store's writer makes."""
-    transact = Writer._transact
+def count_commits(timings: Timings) -> Iterator[None]:
+    """Count the durable commits of the store's writer."""
+    transact = SqliteWriter._transact
 
-    def one(self: Writer, jobs: Any) -> None:
-        timed.commits += any(job.durable for job in jobs)
+    def transact_and_count(self: SqliteWriter, jobs: Any) -> None:
+        timings.commits += any(job.durable for job in jobs)
         transact(self, jobs)
 
-    Writer._transact = one  # type: ignore[method-assign]
+    SqliteWriter._transact = transact_and_count  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Writer._transact = transact  # type: ignore[method-assign]
+        SqliteWriter._transact = transact  # type: ignore[method-assign]
 
 
 @dataclass(slots=True)
-class Marks:
-    """When each body of one task began and ended."""
+class BodyTimes:
+    """Start and end of each body of one task."""
 
-    asked: float = field(default_factory=time.perf_counter)
+    called: float = field(default_factory=time.perf_counter)
     bodies: list[tuple[float, float]] = field(default_factory=list)
 
-    def add_to(self, timed: Timed) -> None:
-        ended = time.perf_counter()
-        timed.step += [after[0] - before[1] for before, after in pairwise(self.bodies)]
-        timed.ends.append(self.bodies[0][0] - self.asked + ended - self.bodies[-1][1])
-        timed.tasks += 1
+    def add_to(self, timings: Timings) -> None:
+        returned = time.perf_counter()
+        timings.step += [following[0] - body[1] for body, following in pairwise(self.bodies)]
+        timings.ends.append(self.bodies[0][0] - self.called + returned - self.bodies[-1][1])
+        timings.tasks += 1
 
 
 @dataclass(frozen=True, slots=True)
-class Floors:
-    """What everybody is measured against, each in a file of its own."""
+class Baselines:
+    """The raw commits, each in a separate file."""
 
     one_row: RawCommit
     raw: RawStep
 
 
-async def one_task(agent: ResumableAgent, floors: Floors, name: str, case: Case, timed: Timed) -> None:
-    marks, raw, chance = Marks(), floors.raw, random.Random(name)
+async def run_task(agent: ResumableAgent, baselines: Baselines, name: str, case: Case, timings: Timings) -> None:
+    times, raw, rng = BodyTimes(), baselines.raw, random.Random(name)
 
     async def body(state: dict[str, Any]) -> int:
-        began = time.perf_counter()
-        done = len(marks.bodies)
-        text = written({"state": state})
-        # In any order: the first after a wait is slower, as is whatever a thread does that was asleep.
-        for turn in chance.sample(("one row", "raw", "thread"), 3):
-            if turn == "one row":
-                timed.one_row.append(floors.one_row.timed(name, done, text))
-            elif turn == "raw":
-                timed.raw.append(raw.timed(name, 2 * done, text))
+        started = time.perf_counter()
+        done = len(times.bodies)
+        text = encode_json({"state": state})
+        # In random order: the first commit after a wait is slower, and so is one in a thread that slept.
+        for kind in rng.sample(("one row", "raw", "thread"), 3):
+            if kind == "one row":
+                timings.one_row.append(baselines.one_row.measure(name, done, text))
+            elif kind == "raw":
+                timings.raw.append(raw.measure(name, 2 * done, text))
             else:
-                between = time.perf_counter()
+                submitted = time.perf_counter()
                 await asyncio.to_thread(raw.commit, name, 2 * done + 1, text)
-                timed.thread.append(time.perf_counter() - between)
-        marks.bodies.append((began, time.perf_counter()))
+                timings.thread.append(time.perf_counter() - submitted)
+        times.bodies.append((started, time.perf_counter()))
         return done + 1
 
-    await agent.run(name, [body] * _STEPS, state_of(case))
-    marks.add_to(timed)
+    await agent.run(name, [body] * _STEPS, build_state(case))
+    times.add_to(timings)
 
 
-def one_of_a_peer(peer: Peer, floors: Floors, name: str, case: Case, timed: Timed) -> None:
+def run_peer_task(peer: Peer, baselines: Baselines, name: str, case: Case, timings: Timings) -> None:
     before = peer.commits
-    marks, raw = Marks(), floors.raw
+    times, raw = BodyTimes(), baselines.raw
 
     def body(state: dict[str, Any]) -> int:
-        began = time.perf_counter()
-        done = len(marks.bodies)
-        timed.raw.append(raw.timed(f"{peer.name} {name}", done, written({"state": state})))
-        marks.bodies.append((began, time.perf_counter()))
+        started = time.perf_counter()
+        done = len(times.bodies)
+        timings.raw.append(raw.measure(f"{peer.name} {name}", done, encode_json({"state": state})))
+        times.bodies.append((started, time.perf_counter()))
         return done + 1
 
-    peer.run(name, state_of(case), body)
-    marks.add_to(timed)
-    timed.commits += peer.commits - before
+    peer.run(name, build_state(case), body)
+    times.add_to(timings)
+    timings.commits += peer.commits - before
 
 
-def state_of(case: Case) -> dict[str, Any]:
+def build_state(case: Case) -> dict[str, Any]:
     return {"text": "x" * case.bytes}
 
 
 async def run(directory: Path, rounds: int, peers: list[Peer]) -> list[Figures]:
-    found = []
-    with progress() as bar:
+    figures = []
+    with create_progress() as bar:
         for case in CASES:
-            floors = Floors(RawCommit(directory / f"row-{case.bytes}.db"), RawStep(directory / f"raw-{case.bytes}.db"))
+            one_row, raw = RawCommit(directory / f"row-{case.bytes}.db"), RawStep(directory / f"raw-{case.bytes}.db")
+            baselines = Baselines(one_row, raw)
             async with AgentMemory.open(directory / f"ours-{case.bytes}.db", embedder=KnownVectors()) as memory:
                 for number, peer in enumerate(peers):
                     peer.open(directory / f"peer-{number}-{case.bytes}.db")
                 try:
-                    ours, theirs = await _rounds(ResumableAgent(memory), peers, floors, case, rounds, bar)
+                    ours, theirs = await _run_rounds(ResumableAgent(memory), peers, baselines, case, rounds, bar)
                 finally:
                     for peer in peers:
                         peer.close()
-            found.append(figures_of(case, ours, theirs) | {"settings": {peer.name: peer.settings for peer in peers}})
-    return found
+            settings = {peer.name: peer.settings for peer in peers}
+            figures.append(build_figures(case, ours, theirs) | {"settings": settings})
+    return figures
 
 
-async def _rounds(
-    agent: ResumableAgent, peers: list[Peer], floors: Floors, case: Case, rounds: int, bar: Progress
-) -> tuple[Timed, dict[str, Timed]]:
-    """Everybody runs one task a round, in a new order each time; the first round is not counted."""
-    chance = random.Random(_SEED)
-    ours, theirs = Timed(), {peer.name: Timed() for peer in peers}
+async def _run_rounds(
+    agent: ResumableAgent, peers: list[Peer], baselines: Baselines, case: Case, rounds: int, bar: Progress
+) -> tuple[Timings, dict[str, Timings]]:
+    """Run a task on each system per round, in a new order each time; the first round does not count."""
+    rng = random.Random(_SEED)
+    ours, theirs = Timings(), {peer.name: Timings() for peer in peers}
     for number in bar.track(range(-1, rounds), description=case.name):
         if number == 0:
-            ours, theirs = Timed(), {peer.name: Timed() for peer in peers}
-        turns: list[Peer | None] = [None, *peers]
-        chance.shuffle(turns)
-        for peer in turns:
+            ours, theirs = Timings(), {peer.name: Timings() for peer in peers}
+        systems: list[Peer | None] = [None, *peers]
+        rng.shuffle(systems)
+        for peer in systems:
             if peer is None:
-                with counted(ours):
-                    await one_task(agent, floors, f"task-{number}", case, ours)
+                with count_commits(ours):
+                    await run_task(agent, baselines, f"task-{number}", case, ours)
             else:
-                await asyncio.to_thread(one_of_a_peer, peer, floors, f"task-{number}", case, theirs[peer.name])
+                await asyncio.to_thread(run_peer_task, peer, baselines, f"task-{number}", case, theirs[peer.name])
     return ours, theirs
 
 
-def figures_of(case: Case, timed: Timed, theirs: dict[str, Timed]) -> Figures:
-    raw, step, ends = summary(timed.raw), summary(timed.step), summary(timed.ends)
-    thread, one_row = summary(timed.thread), summary(timed.one_row)
-    mean_raw, mean_step = sum(timed.raw) / len(timed.raw), sum(timed.step) / len(timed.step)
+def build_figures(case: Case, timings: Timings, theirs: dict[str, Timings]) -> Figures:
+    raw, step, ends = summarize(timings.raw), summarize(timings.step), summarize(timings.ends)
+    thread, one_row = summarize(timings.thread), summarize(timings.one_row)
+    mean_raw, mean_step = sum(timings.raw) / len(timings.raw), sum(timings.step) / len(timings.step)
     return {
         "case": case.name,
-        "steps": len(timed.raw),
+        "steps": len(timings.raw),
         "one_row_ms": one_row,
         "raw_ms": raw,
         "raw_in_a_thread_ms": thread,
         "step_ms": step,
-        "begin_and_end_ms": ends,
+        "start_and_end_ms": ends,
         "ratio_p50": step["p50"] / raw["p50"],
         "ratio_mean": mean_step / mean_raw,
         "ratio_one_row_p50": step["p50"] / one_row["p50"],
         "ratio_thread_p50": step["p50"] / thread["p50"],
-        "ratio_thread_mean": mean_step * len(timed.thread) / sum(timed.thread),
-        "durable_commits_per_step": timed.commits / (timed.tasks * _STEPS),
-        "durable_commits_per_task": timed.commits / timed.tasks,
+        "ratio_thread_mean": mean_step * len(timings.thread) / sum(timings.thread),
+        "durable_commits_per_step": timings.commits / (timings.tasks * _STEPS),
+        "durable_commits_per_task": timings.commits / timings.tasks,
         "steps_per_second": 1 / mean_step,
         "raw_per_second": 1 / mean_raw,
-        "aim": _AIM,
-        "peers": {name: figures_of_a_peer(timed, peer) for name, peer in theirs.items()},
+        "goal": _MAX_RATIO,
+        "peers": {name: build_peer_figures(timings, peer) for name, peer in theirs.items()},
     }
 
 
-def figures_of_a_peer(ours: Timed, peer: Timed) -> Figures:
-    raw, step = summary(peer.raw), summary(peer.step)
+def build_peer_figures(ours: Timings, peer: Timings) -> Figures:
+    raw, step = summarize(peer.raw), summarize(peer.step)
     return {
         "raw_ms": raw,
         "step_ms": step,
-        "begin_and_end_ms": summary(peer.ends),
+        "start_and_end_ms": summarize(peer.ends),
         "ratio_p50": step["p50"] / raw["p50"],
         "commits_per_step": peer.commits / (peer.tasks * _STEPS),
-        "ours_to_peer_p50": summary(ours.step)["p50"] / step["p50"],
+        "ours_to_peer_p50": summarize(ours.step)["p50"] / step["p50"],
         "ours_to_peer_mean": sum(ours.step) / sum(peer.step),
         "ours_to_peer_task_mean": (sum(ours.step) + sum(ours.ends)) / (sum(peer.step) + sum(peer.ends)),
     }
 
 
-def print_tables(found: list[Figures]) -> None:
-    show(
-        f"A step beside a raw FULL commit of the same rows ({_STEPS} steps a task; aim {times(_AIM)} or less)",
-        ("", "p50", "mean", "in a thread: p50", "mean", "of one row: p50", "commits a step", "steps/s", "raw/s"),
+def print_tables(cases: list[Figures]) -> None:
+    print_table(
+        f"A step ÷ a raw FULL commit of the same rows ({_STEPS} steps per task; goal ≤ {format_ratio(_MAX_RATIO)})",
+        ("", "p50", "mean", "in a thread: p50", "mean", "one row: p50", "commits per step", "steps/s", "raw/s"),
         [
             (
-                one["case"],
-                times(one["ratio_p50"]),
-                times(one["ratio_mean"]),
-                times(one["ratio_thread_p50"]),
-                times(one["ratio_thread_mean"]),
-                times(one["ratio_one_row_p50"]),
-                f"{one['durable_commits_per_step']:.2f}",
-                f"{one['steps_per_second']:,.0f}",
-                f"{one['raw_per_second']:,.0f}",
+                case["case"],
+                format_ratio(case["ratio_p50"]),
+                format_ratio(case["ratio_mean"]),
+                format_ratio(case["ratio_thread_p50"]),
+                format_ratio(case["ratio_thread_mean"]),
+                format_ratio(case["ratio_one_row_p50"]),
+                f"{case['durable_commits_per_step']:.2f}",
+                f"{case['steps_per_second']:,.0f}",
+                f"{case['raw_per_second']:,.0f}",
             )
-            for one in found
+            for case in cases
         ],
-        "The raw commit blocks the event loop; `in a thread` it does not, as no step of ours ever does. `Of one row`: "
-        "the state alone.\n"
-        "A task makes three commits more than it has steps: its claim, the first intent, and giving the lease back.",
+        "The raw commit blocks the event loop; `in a thread` it does not, and neither do our steps. "
+        "`One row` is a commit of the state alone.\n"
+        "A task makes three commits in addition to those of its steps: the claim, the first intent, and the release.",
     )
-    show(
+    print_table(
         "Milliseconds",
-        ("", "step p50", "p95", "p99", "raw p50", "p95", "p99", "in a thread p50", "one row p50", "begin and end p50"),
+        ("", "step p50", "p95", "p99", "raw p50", "p95", "p99", "in a thread p50", "one row p50", "start and end p50"),
         [
             (
-                one["case"],
-                *(ms(one["step_ms"][name]) for name in ("p50", "p95", "p99")),
-                *(ms(one["raw_ms"][name]) for name in ("p50", "p95", "p99")),
-                ms(one["raw_in_a_thread_ms"]["p50"]),
-                ms(one["one_row_ms"]["p50"]),
-                ms(one["begin_and_end_ms"]["p50"]),
+                case["case"],
+                *(format_ms(case["step_ms"][name]) for name in ("p50", "p95", "p99")),
+                *(format_ms(case["raw_ms"][name]) for name in ("p50", "p95", "p99")),
+                format_ms(case["raw_in_a_thread_ms"]["p50"]),
+                format_ms(case["one_row_ms"]["p50"]),
+                format_ms(case["start_and_end_ms"]["p50"]),
             )
-            for one in found
+            for case in cases
         ],
     )
-    if any(one["peers"] for one in found):
-        print_peers(found)
+    if any(case["peers"] for case in cases):
+        print_peers(cases)
 
 
-def print_peers(found: list[Figures]) -> None:
+def print_peers(cases: list[Figures]) -> None:
     columns = (
         "",
         "",
@@ -329,73 +333,71 @@ def print_peers(found: list[Figures]) -> None:
         "p95",
         "raw p50",
         "× raw",
-        "commits a step",
-        "ours ÷ it: p50",
+        "commits per step",
+        "ours ÷ its: p50",
         "mean",
         "whole task",
     )
     rows: list[tuple[str, ...]] = []
-    for one in found:
-        step, raw, commits = one["step_ms"], one["raw_ms"]["p50"], one["durable_commits_per_step"]
-        times_raw = times(one["ratio_p50"])
-        rows.append(
-            (one["case"], "ours", ms(step["p50"]), ms(step["p95"]), ms(raw), times_raw, f"{commits:.2f}", *"---")
-        )
-        for name, peer in one["peers"].items():
+    for case in cases:
+        step, raw, commits = case["step_ms"], case["raw_ms"]["p50"], case["durable_commits_per_step"]
+        values = format_ms(step["p50"]), format_ms(step["p95"]), format_ms(raw), format_ratio(case["ratio_p50"])
+        rows.append((case["case"], "ours", *values, f"{commits:.2f}", *"---"))
+        for name, peer in case["peers"].items():
             ratios = (peer[f"ours_to_peer_{which}"] for which in ("p50", "mean", "task_mean"))
             rows.append(
                 (
                     "",
                     name,
-                    ms(peer["step_ms"]["p50"]),
-                    ms(peer["step_ms"]["p95"]),
-                    ms(peer["raw_ms"]["p50"]),
-                    times(peer["ratio_p50"]),
+                    format_ms(peer["step_ms"]["p50"]),
+                    format_ms(peer["step_ms"]["p95"]),
+                    format_ms(peer["raw_ms"]["p50"]),
+                    format_ratio(peer["ratio_p50"]),
                     f"{peer['commits_per_step']:.2f}",
-                    *map(times, ratios),
+                    *map(format_ratio, ratios),
                 )
             )
-    held = "; ".join(f"{name}: {settings}" for name, settings in found[0]["settings"].items())
-    show(
-        f"Beside the peers ({_STEPS} steps a task, in a new order each round; below 1.00× we are quicker)",
+    settings = "; ".join(f"{name}: {value}" for name, value in cases[0]["settings"].items())
+    print_table(
+        f"Other systems ({_STEPS} steps per task, in a new order each round; below 1.00× ours is faster)",
         columns,
         rows,
-        f"Journal and sync, as their connections say: {held}; ours and raw: wal, full. "
+        f"Journal mode and synchronous level: {settings}; ours and raw: wal, full. "
         f"SQLite: theirs {sqlite3.sqlite_version}, ours and raw {apsw.sqlite_lib_version()}.\n"
-        "`raw` is what a raw commit took in each one's own turns. `Whole task` counts its beginning and end, too.",
+        "`raw` is a raw commit within the same task. `Whole task` includes the start and the end.",
     )
 
 
-def options() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of it")
+    parser.add_argument("--quick", action="store_true", help="run a tenth of the rounds")
     parser.add_argument(
-        "--rounds", type=int, default=100, help=f"a task of {_STEPS} steps for each, for each size of state"
+        "--rounds", type=int, default=100, help=f"rounds; each runs a task of {_STEPS} steps per system and state"
     )
-    parser.add_argument("--as-installed", action="store_true", help="leave DBOS its rollback journal instead of WAL")
-    parser.add_argument("--no-peers", action="store_true", help="ours beside the raw commit alone")
-    parser.add_argument("--tasks", type=int, default=0, help="then as many tasks in one file, such as 10000")
-    parser.add_argument("--directory", type=Path, help="where the files are made: name a real disk, not a tmpfs")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--as-installed", action="store_true", help="run DBOS with its rollback journal instead of WAL")
+    parser.add_argument("--no-peers", action="store_true", help="do not measure other systems")
+    parser.add_argument("--tasks", type=int, default=0, help="also measure this many tasks in one file, such as 10000")
+    parser.add_argument("--directory", type=Path, help="directory for the files; use a real disk, not a tmpfs")
+    parser.add_argument("--json", type=Path, help="write all figures to a file")
     return parser.parse_args()
 
 
 def main() -> None:
-    given = options()
-    if given.tasks and given.tasks < many.LEAST:
-        raise SystemExit(f"--tasks takes {many.LEAST:,} or more, so that there is something to compare with")
-    peers, missing = ([], []) if given.no_peers else installed(_STEPS, wal=not given.as_installed)
-    for line in missing:
-        console.print(line)
+    arguments = parse_arguments()
+    if arguments.tasks and arguments.tasks < steps_many_tasks.MIN_TASKS:
+        raise SystemExit(f"--tasks must be at least {steps_many_tasks.MIN_TASKS}; got {arguments.tasks}")
+    peers, missing = ([], []) if arguments.no_peers else load_installed(_STEPS, wal=not arguments.as_installed)
+    for message in missing:
+        console.print(message)
     figures: Figures = {}
-    with tempfile.TemporaryDirectory(prefix="recollect-bench-", dir=given.directory) as directory:
-        rounds = max(given.rounds // 10, 1) if given.quick else given.rounds
+    with tempfile.TemporaryDirectory(prefix="recollect-bench-", dir=arguments.directory) as directory:
+        rounds = max(arguments.rounds // 10, 1) if arguments.quick else arguments.rounds
         figures["steps"] = asyncio.run(run(Path(directory), rounds, peers))
         print_tables(figures["steps"])
-        if given.tasks:
-            figures["tasks"] = asyncio.run(many.run(Path(directory), given.tasks))
-            many.print_table(figures["tasks"])
-    save(figures, given.json)
+        if arguments.tasks:
+            figures["tasks"] = asyncio.run(steps_many_tasks.run(Path(directory), arguments.tasks))
+            steps_many_tasks.print_figures(figures["tasks"])
+    save_json(figures, arguments.json)
 
 
 if __name__ == "__main__":

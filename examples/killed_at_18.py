@@ -33,9 +33,6 @@ class NoModel:
     name = "none"
     dim = 1
 
-    def embed(self, text: str) -> list[float]:
-        return [1.0]
-
     def embed_batch(self, texts: Sequence[str]) -> list[list[float]]:
         return [[1.0] for _ in texts]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from recollect import AgentMemory, AgentWithMemory
 from recollect.agent import AgentEvent, tool
-from recollect.inference.chat import ChatMessage, Reply, ToolCall
+from recollect.models.chat import ChatMessage, Reply, ToolCall
 
 SHELF = {"beans": 3, "filters": 2}
 TASK = "Restock the coffee corner."

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from recollect.inference.minilm import graph, tensors, weights
-from recollect.inference.minilm.passages import LIMIT
-from recollect.inference.minilm.tokenizer import WordPiece
+from recollect.models.minilm import build, model_files
+from recollect.models.minilm.model import MAX_TOKENS
+from recollect.models.minilm.tokenizer import WordPieceTokenizer
 
 OUT = Path(__file__).resolve().parent.parent / "tests" / "unit" / "inference" / "data"
 COUNT = 200
@@ -75,7 +75,7 @@ HOW = ["It went really well.", "I am so proud!", "Nobody expected that.", "What 
 
 
 def texts(source: random.Random) -> list[str]:
-    """Short, chatty, long, technical, numeric and foreign, and some that are no language at all."""
+    """Return texts that are short, long, technical, numeric, foreign, or in no language."""
     listed = [text.strip() for block in (SHORT, FOREIGN) for text in re.split(r"[|\n]", block.strip())]
     fixed = [*listed, *CODE, *NUMBERS]
     made: list[str] = []
@@ -92,19 +92,19 @@ def texts(source: random.Random) -> list[str]:
 def main(directory: Path) -> None:
     import onnxruntime
 
-    raw = weights.raw_in(directory)
-    if raw is None or weights.sha256(raw.tensors) != weights.WEIGHTS_SHA256:
+    raw = model_files.find_weights_in(directory)
+    if raw is None or model_files.hash_file(raw.tensors) != model_files.WEIGHTS_SHA256:
         sys.exit(f"{directory} does not hold the original model.safetensors and vocab.txt")
-    words = WordPiece.read(raw.vocabulary)
-    model = graph.exact(tensors.read(raw.tensors), graph.Shape(heads=12))
+    words = WordPieceTokenizer.read(raw.vocabulary)
+    model = build.build_fp32_graph(build.read_safetensors(raw.tensors), build.EncoderShape(heads=12))
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     chosen = texts(random.Random(20))
     vectors = []
     for text in chosen:
-        pieces = words.pieces(text)
-        if len(pieces) > LIMIT:
+        pieces = words.tokenize(text)
+        if len(pieces) > MAX_TOKENS:
             sys.exit(f"too long to be one passage: {text[:60]}")
-        ids = np.array([words.framed(pieces)], np.int32)
+        ids = np.array([[words.start, *pieces, words.end]], np.int32)
         vectors.append(session.run(["sentence"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0])
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "minilm_reference.json").write_text(json.dumps(chosen, ensure_ascii=False, indent=0) + "\n", "utf-8")

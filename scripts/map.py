@@ -1,4 +1,4 @@
-"""Draws the map of the code from the modules' own first sentences, and lists the decisions.
+"""Generator of the code map, from the first sentence of each module, and of the list of decisions.
 
 The packages are drawn in docs/ARCHITECTURE.md, and every module in docs/map.md.
 
@@ -27,7 +27,7 @@ def drawing(deepest: int) -> str:
 
 
 def lines(package: Path, depth: int, deepest: int) -> Iterator[str]:
-    """Modules before packages, each in alphabetical order; a package speaks through its __init__.py."""
+    """Yield a line for each module, then for each package (from its __init__.py), in alphabetical order."""
     yield entry(f"{package.name}/", package / "__init__.py", depth)
     if depth == deepest:
         return
@@ -45,13 +45,13 @@ def entry(name: str, module: Path, depth: int) -> str:
 
 
 def sentence(module: Path) -> str:
-    """The first paragraph of a module's docstring, on one line."""
+    """Return the first paragraph of a module's docstring, on one line."""
     docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
     return " ".join(docstring.split("\n\n")[0].split())
 
 
 def decisions() -> str:
-    """A line for each decision but the template, in the order they were taken."""
+    """Return a line for each decision except the template, by number."""
     return "\n".join(f"- [{title(page)}]({page.name})" for page in sorted(DECISIONS.parent.glob("[0-9]*.md"))[1:])
 
 
@@ -60,7 +60,7 @@ def title(page: Path) -> str:
 
 
 def filled(document: Path, name: str, text: str) -> str:
-    """The document with `text` between the markers `<!-- NAME: … -->` and `<!-- end of NAME -->`."""
+    """Return the document with `text` between the markers `<!-- NAME: … -->` and `<!-- end of NAME -->`."""
     markers = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
     whole, found = markers.subn(lambda match: f"{match[1]}{text}\n{match[2]}", document.read_text(encoding="utf-8"))
     if not found:

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Sees to it that PgBouncer is here: tests run the PostgreSQL store through it, as poolers are used in the wild.
+# Installs PgBouncer for the tests, which run the PostgreSQL store through it.
 #
 #   sh scripts/pgbouncer.sh
 #
-# Does nothing when all is well. On Debian and its kin the package is unpacked into .venv/pgbouncer with what it needs:
-# to install it would start a service that nobody asked for. Elsewhere it says what to do.
+# Does nothing if it is installed. On Debian the packages are unpacked into .venv/pgbouncer, because installing them would
+# start a service. On other systems it prints what to do.
 set -eu
 
 say() { printf '%s\n' "$*" >&2; }

@@ -1,4 +1,4 @@
-"""Draws docs/pictures/demo.svg: the demo as it ran just now on this machine.
+"""Generator of docs/pictures/demo.svg, from a run of the demo on this machine.
 
 python scripts/picture.py           play the demo and draw it
 """
@@ -12,15 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from recollect.interfaces.cli.demo.play import play
-from recollect.interfaces.cli.demo.process import Place
-from recollect.interfaces.cli.demo.stage import Stage
+from recollect.cli.demo import DemoStage, DemoTarget, show_scenes
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "demo.svg"
 WIDTH = 82
 
-# Calm, and readable on a white page as well as on a dark one.
+# Readable on white and on dark pages.
 THEME = TerminalTheme(
     (24, 27, 34),
     (220, 223, 228),
@@ -28,7 +26,7 @@ THEME = TerminalTheme(
      (220, 223, 228)],
 )  # fmt: skip
 
-# As rich draws it, without the fonts that it would have fetched from elsewhere: a picture asks nobody for anything.
+# The template of rich without its remote fonts: the picture makes no requests.
 SVG = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <title>recollect demo</title>
@@ -62,11 +60,11 @@ def drawn() -> str:
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
     )
-    stage = Stage(console)
+    stage = DemoStage(console)
     console.print("[dim]$[/dim] recollect demo")
     with tempfile.TemporaryDirectory() as directory:
-        play(stage, Place(directory, str(Path(directory) / "agent.db")), monday="monday")
-    if not stage.holds:
+        show_scenes(stage, DemoTarget(directory, str(Path(directory) / "agent.db")), monday="monday")
+    if stage.failed_checks:
         raise SystemExit("the demo does not hold what it claims; nothing was drawn")
     return console.export_svg(title="recollect demo", theme=THEME, code_format=SVG, unique_id="demo")
 

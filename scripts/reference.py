@@ -1,4 +1,4 @@
-"""Writes docs/reference/: the public API, the command line and the settings, each in its own words.
+"""Writer of docs/reference/: the public API, the command line and the settings, from their docstrings and help texts.
 
 python scripts/reference.py           write the pages
 python scripts/reference.py --check   fail when they no longer say what the code says
@@ -22,8 +22,8 @@ from typing import Any, is_typeddict
 import click
 
 import recollect
-from recollect import errors
-from recollect.settings import _RANGES, FILE, OF_THE_CALLER, PREFIX, TIERS, MemoryTier, Secret, Settings
+from recollect import errors, types
+from recollect.settings import CALLER_VARIABLES, CONFIG_FILE, ENV_PREFIX, TIERS, MemoryTier, Secret, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -32,62 +32,46 @@ BAR = r"\|"  # inside a table
 NOTE = "<!-- written by scripts/reference.py: edit the docstrings, then run `make docs` -->\n"
 
 
-# What the calls take and give back: nobody has to import these, but everybody meets them.
+# Types of the arguments and results of public calls.
 MET = {
     "recollect.clock": ("Clock",),
-    "recollect.tiers.facts": ("FactOptions",),
-    "recollect.values": ("TierName", "TierNames", "Why", "LeftOut", "Turn"),
-    "recollect.memory.opening": ("Opening",),
-    "recollect.memory.turn_record": ("TurnRecord",),
-    "recollect.memory.task_life": ("StepRecord", "TaskOutcome"),
-    "recollect.tiers.messages": ("Message",),
-    "recollect.tiers.episodic": ("Episode",),
-    "recollect.tiers.procedure": ("Procedure",),
-    "recollect.tiers.outcomes": ("Outcomes", "SuccessRate"),
-    "recollect.tiers.consolidate": ("Merge",),
-    "recollect.tiers.quarantine": ("Quarantine", "Quarantined"),
-    "recollect.memory.by_source": ("SourceForgotten",),
-    "recollect.lifecycle": ("Lifecycle", "ErasureReceipt", "Verification", "Scan"),
-    "recollect.lifecycle.report": ("Action",),
-    "recollect.memory.stats": ("Stats", "TierStats"),
-    "recollect.doctor": ("DoctorReport", "Finding"),
-    "recollect.memory.exporting": ("ExportReport",),
-    "recollect.memory.importing": ("ImportReport",),
-    "recollect.runtime.checkpoints": ("Checkpoints", "Version"),
-    "recollect.stores.base": ("Task", "Step"),
+    "recollect.types": (
+        *("TierName", "TierNames", "Why", "LeftOut", "Turn", "Progress"),
+        *(name for names in types._LAZY_TYPES.values() for name in names if not hasattr(recollect, name)),
+    ),
+    "recollect.tiers.quarantine": ("Quarantine",),
+    "recollect.lifecycle": ("Lifecycle",),
+    "recollect.durable.checkpoints": ("Checkpoints",),
     "recollect.agent.tools": ("tool",),
-    "recollect.agent.run": ("Run", "Step", "ToolUse"),
-    "recollect.agent.events": ("AgentEvent",),
-    "recollect.inference.chat": ("ChatModel", "ChatMessage", "ToolSpec", "ToolCall", "Reply", "Usage"),
-    "recollect.inference.ledger": ("Spent",),
-    "recollect.words.tokens": ("count_tokens",),
+    "recollect.models.chat": ("ChatModel",),
+    "recollect.language.analysis": ("count_tokens",),
 }
 
-# What users make themselves by calling its name; the rest is opened, returned, or found on what they hold.
+# Classes that users instantiate; the others are opened, returned, or attributes of a memory.
 CONSTRUCTED = {"AgentWithMemory", "ResumableAgent", "WorkingMemory"}
 
-# What these have for attributes is for the rest of the library.
+# Attributes of these classes are internal.
 CLOSED = {"Checkpoints"}
 
 EXIT_CODES = """
-Exit codes: 0 when it was done, 1 when there is nothing of what was asked for (no such item, key, task or file, or
-nothing relevant), 2 when the call cannot be meant, 3 when it failed, also because the store is not there, 130 after
-Ctrl-C. A list with nothing in it is no failure: the code is 0, and a line on standard error says so. With `--json` an
-error is one line of JSON on standard error, `{"error": "NotFound", "message": "…"}`, with the type's name from the
-[API](api.md#errors), or `UsageError` for a command or option that does not exist.
+Exit codes: 0 success; 1 not found (no such item, key, task or file, or nothing relevant); 2 usage error; 3 failure,
+including a missing store; 130 after Ctrl-C. An empty list is a success with a line on standard error. With `--json` an
+error is one line of JSON on standard error, `{"error": "NotFound", "message": "…"}`. `error` is the type's name from
+the [API](api.md#errors), or `UsageError` for a command or option that does not exist.
 """
 
 
 SETTINGS = f"""
-Every option, where it can be set, and why it is there. An argument comes first, then the environment variable, then
-`{FILE}` in the working directory, then the default; `recollect config show` prints the effective value of each
-and where it came from. In code it is `Settings.load(cache_mib=64)`, handed to `AgentMemory.open(settings=...)`.
-What does not exist, is misspelled or is out of range is refused with the way out. Keys are never printed or logged.
+Every option with its environment variable, default and reason. An argument takes precedence over the environment
+variable, the variable over `{CONFIG_FILE}` in the working directory, and the file over the default. `recollect config
+show` prints the effective values and their sources. In code, pass `Settings.load(cache_mib=64)` to
+`AgentMemory.open(settings=...)`. Unknown, misspelled and out-of-range options are rejected. Keys are never printed or
+logged.
 """
 
 TIERS_TOLD = f"""
-`TIERS` is this table as data. `max_items` and `ttl_seconds` of a tier are set in `{FILE}`, or by handing
-`Settings.load` other tiers; there is no variable for them.
+`TIERS` is this table as data. Set `max_items` and `ttl_seconds` of a tier in `{CONFIG_FILE}`, or pass other tiers to
+`Settings.load`; they have no environment variable.
 
 ```toml
 [tiers.episodic]
@@ -96,34 +80,31 @@ max_items = 5000
 ```
 """
 
-# Not options of a memory: where the local model is on this machine, and who calls the command line.
+# Read from the environment only: the location of the local model, and defaults of the command line.
 OTHER_VARIABLES = {
-    "RECOLLECT_MODEL_DIR": "a directory with a model of your own, instead of the one that `recollect setup` installs",
-    "RECOLLECT_CACHE": "where `recollect setup` puts the model; `XDG_CACHE_HOME` or `~/.cache` otherwise",
+    "RECOLLECT_MODEL_DIR": "a directory with your own model, instead of the model that `recollect setup` installs",
+    "RECOLLECT_CACHE": "directory of the model that `recollect setup` installs; default `XDG_CACHE_HOME` or `~/.cache`",
     **{
-        name: f"`--{name.removeprefix(PREFIX).lower()}` of every command, when it is not given"
-        for name in OF_THE_CALLER
+        name: f"`--{name.removeprefix(ENV_PREFIX).lower()}` of every command, when it is not given"
+        for name in CALLER_VARIABLES
     },
 }
 
 
 def api() -> str:
-    """Every public name with its signature and what its docstring says first, then what one meets through them."""
-    described = [described_name(name, getattr(recollect, name)) for name in recollect.__all__ if not is_error(name)]
+    """Return every public name with its signature and docstring, then the types of arguments and results."""
+    described = [
+        described_name(name, getattr(recollect, name)) for name in recollect.__all__ if name != "RecollectError"
+    ]
     met = [
         described_name(name, getattr(importlib.import_module(module), name), f"from {module} import {name}")
         for module, names in MET.items()
         for name in names
     ]
     tree = (errors.__doc__ or "").partition("\n\n")[2].strip()
-    told = "What the calls above take and give back, and the parts of a memory that nobody makes themselves."
+    told = "Arguments and results of the calls above, and the parts of a memory."
     parts = [NOTE + "# The public API", *described, f"# Met on the way\n\n{told}", *met]
     return "\n\n".join([*parts, f"## Errors\n\n```text\n{tree}\n```"]) + "\n"
-
-
-def is_error(name: str) -> bool:
-    value = getattr(recollect, name)
-    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def described_name(name: str, value: object, place: str = "") -> str:
@@ -139,7 +120,7 @@ def described_name(name: str, value: object, place: str = "") -> str:
 
 
 def members(value: type) -> Iterator[str]:
-    """A row for each field and attribute, then for each public method and property, its own and inherited."""
+    """Return a row for each field and attribute, then for each public method and property, own and inherited."""
     rows = [row(f"{field.name}: {field.type}", "") for field in fields(value)] if is_dataclass(value) else []
     if is_typeddict(value):
         rows = [row(f"{name}: {kind.__forward_arg__}", "") for name, kind in value.__annotations__.items()]
@@ -158,7 +139,7 @@ def members(value: type) -> Iterator[str]:
 
 
 def attributes(value: type) -> Iterator[tuple[str, str, str]]:
-    """What an object has besides: what its own `__init__` puts there under a public name, and of which type."""
+    """Return the public attributes that a class sets in its own `__init__`, with their types."""
     made = vars(value).get("__init__")
     if not inspect.isfunction(made) or is_dataclass(value) or value.__name__ in CLOSED:
         return
@@ -195,27 +176,27 @@ def signature(function: Callable[..., object]) -> str:
             annotation=one.annotation if one.annotation is one.empty else Written(one.annotation),
         )
         for one in known.parameters.values()
-        if one.name not in ("self", "cls")
+        if one.name not in ("self", "cls") and not one.name.startswith("_")
     ]
     return str(known.replace(parameters=shown, return_annotation=Written(known.return_annotation)))
 
 
 def default_of(value: Any) -> Any:
-    """A function by its name, and what holds functions by its type's: what they print differs in every process."""
+    """Return a function's or a type's name: their repr has an address that differs in every process."""
     if " at 0x" not in repr(value):
         return value
     return Written(getattr(value, "__name__", f"{type(value).__name__}()"))
 
 
 class Written(str):
-    """An annotation, shown as it was written rather than in quotes."""
+    """Return an annotation as it was written, without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def told(value: type) -> str:
-    """All that a class says of itself, a line for each paragraph."""
+    """Return the docstring of a class, a line for each paragraph."""
     if (value.__doc__ or "").startswith(f"{value.__name__}("):
         return ""  # what a dataclass says of itself when nobody wrote a sentence
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in (inspect.getdoc(value) or "").split("\n\n"))
@@ -226,13 +207,13 @@ def summary(value: object) -> str:
 
 
 def commands() -> Iterator[str]:
-    """The help of every command, as it prints it, at a width that does not depend on the reader's terminal."""
+    """Return the help of every command at a fixed terminal width."""
     os.environ.update(PLAIN)
     # Here, because the width is read when these are imported.
     from typer.main import get_command
     from typer.testing import CliRunner
 
-    from recollect.interfaces.cli.app import app
+    from recollect.cli.app import app
 
     runner = CliRunner()
     for path in paths(get_command(app)):
@@ -249,12 +230,12 @@ def paths(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
 
 
 def settings() -> str:
-    """A row for each option, then the tiers, then what is read from the environment alone."""
-    ranges = {name: (low, high) for name, low, high in _RANGES}
+    """Return a row for each option, then the tiers, then the variables without an option."""
+    ranges = {option.name: limits for option in fields(Settings) if (limits := option.metadata.get("limits"))}
     options = [option for option in fields(Settings) if option.name != "tiers"]
     rows = [
         f"| `{option.name}` | {shown(option.default)} | {extent(option.default, ranges.get(option.name))} "
-        f"| `{PREFIX}{option.name.upper()}` | {option.metadata['why'].replace('|', BAR)} |"
+        f"| `{ENV_PREFIX}{option.name.upper()}` | {option.metadata['why'].replace('|', BAR)} |"
         for option in options
     ]
     head = ("| option | default | range | variable | why |", "|---|---|---|---|---|")
@@ -276,7 +257,7 @@ def settings() -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as one would write it in the file; what is not set has no value to show."""
+    """Return a value as it is written in the configuration file, or nothing if it is not set."""
     if value is None or value == "" or isinstance(value, Secret):
         return "none"
     return f"`{value:,}`".replace(",", "_") if type(value) is int and value >= 10_000 else f"`{value}`"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes a virtual environment, installs a lock into it with every hash checked, and this project on top.
+# Creates a virtual environment and installs a lock with checked hashes, then this project.
 #
 #   sh scripts/setup.sh DIRECTORY LOCK [MORE_REQUIREMENTS]
 #

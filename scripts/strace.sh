@@ -1,9 +1,9 @@
 #!/bin/sh
-# Sees to it that strace is here and may be used: the power-cut tests record a process's system calls with it.
+# Installs strace and checks that it works: the power-loss tests record system calls with it.
 #
 #   sh scripts/strace.sh
 #
-# Does nothing when all is well. As root on Debian and its kin it installs the package; elsewhere it says what to run.
+# Does nothing if it works. As root on Debian it installs the package; on other systems it prints the command.
 set -eu
 
 say() { printf '%s\n' "$*" >&2; }

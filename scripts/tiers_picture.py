@@ -1,4 +1,4 @@
-"""Draws docs/pictures/tiers.svg: the four tiers, what writes to each, and what recall makes of them.
+"""Generator of docs/pictures/tiers.svg: the tiers, their writers, and recall.
 
 python scripts/tiers_picture.py           write it
 python scripts/tiers_picture.py --check   fail when it no longer shows what the code says
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from recollect.recall.lines import SECTIONS
+from recollect.language.recalled_text import SECTIONS
 from recollect.settings import TIERS, MemoryTier
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,7 +23,7 @@ CARD, GAP, EDGE = 220, 20, 20
 TOP, BOTTOM = 98, 292  # of the cards
 RECALL, HEADINGS, FILE = 330, 394, 440  # where these rows begin
 
-# Colours by what they are for; the picture brings its own ground, so it is readable on any page.
+# Colors by purpose; the picture has its own background, so that it is readable on any page.
 LIGHT = {"ground": "#ffffff", "card": "#f3f5f9", "line": "#8b95a7", "text": "#1c2330", "quiet": "#4d586b"}
 DARK = {"ground": "#14181f", "card": "#1f2630", "line": "#66728a", "text": "#e8ecf3", "quiet": "#b3bdcd"}
 ACCENTS = (("#8a4b00", "#f5b461"), ("#0b5f6b", "#6fd3df"), ("#1d4fa8", "#8fb8ff"), ("#6a2f8f", "#d3a5f2"))
@@ -31,7 +31,7 @@ ACCENTS = (("#8a4b00", "#f5b461"), ("#0b5f6b", "#6fd3df"), ("#1d4fa8", "#8fb8ff"
 
 @dataclass(frozen=True)
 class Card:
-    """A tier as it is drawn; how much it keeps and for how long is read from the code."""
+    """A tier in the picture; its limits come from `TIERS`."""
 
     name: str
     asks: str
@@ -49,13 +49,13 @@ CARDS = (
     Card(
         "episodic",
         "What happened?",
-        ("turns, tool calls, errors,", "outcomes; the conversation"),
+        ("turns, tool calls, errors,", "decisions and outcomes"),
         ("record_turn, record_step", "episodic.store"),
     ),
     Card(
         "semantic",
         "What is true?",
-        ("facts word for word, and", "what each value was before"),
+        ("facts verbatim, and the", "earlier values of each key"),
         ("remember", "end_task"),
     ),
     Card(
@@ -69,7 +69,7 @@ BOUND_TO = {"working": "a session", "episodic": "a session", "semantic": "a user
 
 
 def bounds(tier: MemoryTier) -> tuple[str, str]:
-    """How many items are kept, and for how long."""
+    """Return the maximum number of items and the time to live as text."""
     many = "no cap" if tier.max_items is None else f"{tier.max_items:,} items".replace(",", " ")
     if tier.ttl_seconds is None:
         return many, "for the task" if tier.store == "process" else "until forgotten"
@@ -79,7 +79,7 @@ def bounds(tier: MemoryTier) -> tuple[str, str]:
 def picture() -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="t d">',
-        '<title id="t">The four tiers of memory</title>',
+        '<title id="t">The tiers of memory</title>',
         f'<desc id="d">{escape(described())}</desc>',
         f"<style>{style()}</style>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
@@ -91,10 +91,13 @@ def picture() -> str:
 
 
 def described() -> str:
-    """The picture in words, for those who cannot see it."""
+    """Return the description of the picture for screen readers."""
     tiers = {tier.name: tier for tier in TIERS}
     said = [f"{card.name} memory ({card.asks} {', '.join(bounds(tiers[card.name]))})" for card in CARDS]
-    return f"{'; '.join(said)}. One call, recall, asks them all and packs the answer into one block for the prompt."
+    rest = (
+        "The conversation of each session is a tier, too. One call, recall, queries all and returns one prompt block."
+    )
+    return f"{'; '.join(said)}. {rest}"
 
 
 def style() -> str:
@@ -117,7 +120,7 @@ def colours(of: dict[str, str], accents: list[str]) -> str:
 
 
 def column(at: int, card: Card, section: str) -> Iterator[str]:
-    """A tier from top to bottom: what writes to it, what it is, and the section it has in the prompt."""
+    """Return a tier from top to bottom: its writer, its box, and its section of the prompt."""
     left = EDGE + at * (CARD + GAP)
     middle = left + CARD // 2
     many, long = bounds(next(tier for tier in TIERS if tier.name == card.name))
@@ -137,7 +140,7 @@ def column(at: int, card: Card, section: str) -> Iterator[str]:
 
 
 def below() -> Iterator[str]:
-    """What holds the tiers together: the lifecycle between them, recall under them, the file under all."""
+    """Return the shared parts: the lifecycle, recall, and the file."""
     gap = EDGE + 2 * (CARD + GAP) - GAP
     yield arrow(f"M{gap} {TOP + 34}H{gap + GAP - 2}")
     yield text(gap + GAP // 2, TOP - 10, "lifecycle promotes", "middle quiet")
@@ -146,7 +149,7 @@ def below() -> Iterator[str]:
     yield text(
         WIDTH // 2, RECALL + 22, 'await memory.recall("…", budget=1000)  →  one block for the prompt', "code middle"
     )
-    told = "one SQLite file, with the checkpoints of tasks: a run that was killed goes on where it was"
+    told = "one SQLite file, which also holds the conversations, and the checkpoints with which killed tasks resume"
     yield text(WIDTH // 2, FILE + 22, told, "middle quiet")
 
 

@@ -1,4 +1,4 @@
-"""Embedders for tests: small, deterministic and instant, and some that misbehave."""
+"""Embedders for tests: small, deterministic and instant; one fails on request."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.words import analyse
-from recollect.words.stem import stem
+from recollect.language.analysis import analyze, stem
 
-# Words of one line are about one thing: what makes this a model of meaning, if a very small one.
+# The words of a line share a topic, so that texts about the same topic have similar embeddings.
 _THESAURUS = {
     stem(word): topic
     for topic in (
@@ -34,7 +33,7 @@ _THESAURUS = {
 
 
 class HashEmbedder:
-    """A bag of hashed words and their topics: texts that share some are near, others are not."""
+    """A bag of hashed words and topics: texts that share some have similar embeddings."""
 
     def __init__(self, name: str = "hash", dim: int = 64, fingerprint: str | None = None) -> None:
         self.name = name
@@ -52,7 +51,7 @@ class HashEmbedder:
 
 
 class MoodyEmbedder(HashEmbedder):
-    """Is down when it is told to be."""
+    """An embedder that raises ConnectionError while `down` is set."""
 
     down = False
 
@@ -63,7 +62,7 @@ class MoodyEmbedder(HashEmbedder):
 
 
 class AsyncEmbedder(HashEmbedder):
-    """The same, as an object whose methods are coroutines."""
+    """The same embedder with coroutine methods."""
 
     async def embed(self, text: str) -> NDArray[np.float32]:  # type: ignore[override]
         return hashed(text, self.dim, self.name)
@@ -73,9 +72,9 @@ class AsyncEmbedder(HashEmbedder):
 
 
 def hashed(text: str, dim: int = 64, salt: str = "") -> NDArray[np.float32]:
-    """Each word adds a direction of its own, the same in every process."""
+    """Return the normalized sum of one pseudo-random direction per word, the same in every process."""
     vector = np.full(dim, 1e-3)
-    for word in analyse(text):
+    for word in analyze(text):
         vector += _direction(f"{salt}:{word}", dim)
         if word in _THESAURUS:
             vector += _direction(f"{salt}:{_THESAURUS[word]}", dim)

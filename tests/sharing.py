@@ -1,25 +1,28 @@
-"""Who runs what when several processes share the tests."""
+"""Distribution of the tests over worker processes."""
 
 from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 
 _CRASHES = "tests/crash/"
-# These are a process or two, one after the other: whoever is free may take them.
-_ALONE = ("tests/crash/test_eras", "tests/crash/test_encrypted")
-# These share something that takes long to make.
-_TOGETHER = ("tests/crash/test_chroma.py", "tests/interfaces/test_demo.py::TestWhatIsSeen")
+# One or two processes at a time: any worker may take them.
+_SINGLE_TESTS = ("tests/crash/test_eras", "tests/crash/test_encrypted")
+# Crash tests that mostly wait for a server.
+_SERVER_CRASHES = tuple(f"{_CRASHES}test_{x}" for x in ("agent_servers", "between", "chroma", "postgres", "redis"))
+# Tests that share a fixture that is slow to create.
+_TOGETHER = ("tests/crash/test_chroma.py", "tests/cli/test_demo.py::TestDemoOutput")
 
 
-class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # the package is not typed
-    """One test at a time to whoever is free; but all those of crashes, begun with, to one of them.
+class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """A scheduler that sends single tests to the next free worker, and the crash tests to two workers.
 
-    Each of those is many processes already, which mostly wait for each other. Two at a time would only be late, and
-    taking turns at them would keep everybody from the rest.
+    A crash test starts many processes that mostly wait for each other; more than two at a time would miss deadlines.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         for group in _TOGETHER:
             if nodeid.startswith(group):
                 return group
-        return _CRASHES if nodeid.startswith(_CRASHES) and not nodeid.startswith(_ALONE) else nodeid
+        if not nodeid.startswith(_CRASHES) or nodeid.startswith(_SINGLE_TESTS):
+            return nodeid
+        return f"{_CRASHES}servers" if nodeid.startswith(_SERVER_CRASHES) else _CRASHES

@@ -1,4 +1,4 @@
-"""The examples, run as their first lines say: real processes, real files, the real model, a server on loopback."""
+"""The examples, run as their docstrings say: in processes, with files, MiniLM and a server on loopback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(example: str, *arguments: str, cwd: Path, typed: str = "", code: int = 0
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / example), *arguments],
         cwd=cwd,
-        # As on a machine that knows nothing of us: a key or a place of somebody's own must not decide.
+        # Keys and settings of the machine that runs the tests must not change the result.
         env={name: value for name, value in os.environ.items() if not re.match("RECOLLECT_|OPENAI_|ANTHROPIC_", name)},
         input=typed,
         capture_output=True,
@@ -34,7 +34,7 @@ def run(example: str, *arguments: str, cwd: Path, typed: str = "", code: int = 0
     return done.stdout
 
 
-def test_a_chat_recalls_in_its_second_run_what_was_said_in_its_first(tmp_path: Path):
+def test_minimal_chat_recalls_messages_of_the_previous_run(tmp_path: Path):
     said = "My dog is called Biscuit and she is afraid of thunder.\nI live in Graz.\n"
     assert run("minimal_chat.py", cwd=tmp_path, typed=said).count("nothing yet") == 2
     answer = run("minimal_chat.py", cwd=tmp_path, typed="What is my dog called?\n\nnot read any more\n")
@@ -43,23 +43,23 @@ def test_a_chat_recalls_in_its_second_run_what_was_said_in_its_first(tmp_path: P
     assert "nothing yet" in run("minimal_chat.py", "--user", "bob", cwd=tmp_path, typed="What is my dog called?\n")
 
 
-def test_a_chat_with_a_model_shows_it_what_was_said_before(tmp_path: Path):
+def test_minimal_chat_with_model_sends_earlier_messages(tmp_path: Path):
     with Wire(Say("A lovely name."), Say("Biscuit.")) as wire:
         model = f"openai:small@{wire.openai}"
-        told = run("minimal_chat.py", "--model", model, cwd=tmp_path, typed="My dog is called Biscuit.\n")
+        output = run("minimal_chat.py", "--model", model, cwd=tmp_path, typed="My dog is called Biscuit.\n")
         asked = run("minimal_chat.py", "--model", model, cwd=tmp_path, typed="What is my dog called?\n")
-        assert (told, asked) == ("A lovely name.\n", "Biscuit.\n")
-        assert "My dog is called Biscuit." in shown_to(wire.requests[-1])
+        assert (output, asked) == ("A lovely name.\n", "Biscuit.\n")
+        assert "My dog is called Biscuit." in read_prompt(wire.requests[-1])
         assert wire.unexpected == 0
 
 
-def shown_to(request: Request) -> str:
-    """Everything the model had before its eyes."""
+def read_prompt(request: Request) -> str:
+    """Return the contents of all messages of a request."""
     return "\n".join(str(message["content"]) for message in request.body["messages"])
 
 
-def test_a_pipeline_cut_off_in_a_charge_goes_on_there_and_charges_nobody_twice(tmp_path: Path):
-    # Mutants: a step that is not skipped when it is done; a key that depends on the attempt.
+def test_pipeline_killed_during_charge_resumes_and_charges_once(tmp_path: Path):
+    # Mutants: a completed step is not skipped; the idempotency key depends on the attempt.
     first = run("resumable_pipeline.py", "kept", "--power-cut", "2", cwd=tmp_path, code=1)
     assert first.splitlines()[-1].split() == ["started", "step_3_charge"]
     second = run("resumable_pipeline.py", "kept", cwd=tmp_path)
@@ -73,42 +73,42 @@ def test_a_pipeline_cut_off_in_a_charge_goes_on_there_and_charges_nobody_twice(t
     assert third.splitlines()[-1] == "3 orders, 108 in all"
 
 
-def test_a_service_tells_every_user_what_is_theirs_and_nothing_else(tmp_path: Path):
-    # Mutant: `scoped` that forgets the user.
+def test_multi_user_service_returns_only_each_users_facts(tmp_path: Path):
+    # Mutant: `scoped` ignores the user.
     for store in ("memory://", "service.db"):
-        told = run("multi_user_service.py", "--users", "20", "--store", store, cwd=tmp_path)
-        assert "20 of them were told their own home and nothing else" in told
-        assert "user-1: I live in Kyoto, flat 1." in told
-        assert "user-2: I live in Porto, flat 101." in told
+        output = run("multi_user_service.py", "--users", "20", "--store", store, cwd=tmp_path)
+        assert "20 of them were told their own home and nothing else" in output
+        assert "user-1: I live in Kyoto, flat 1." in output
+        assert "user-2: I live in Porto, flat 101." in output
 
 
-def test_a_local_model_uses_its_tool_and_is_shown_what_is_remembered(tmp_path: Path):
+def test_local_model_calls_tool_and_receives_memories(tmp_path: Path):
     wanted = Say(calls=(Call("weather", {"city": "Porto"}),))
     with Wire(wanted, Say("18 °C (64 °F) and light rain in Porto.")) as wire:
         task = "Which degrees should the temperature in Porto be given in?"
-        told = run("local_model.py", "--url", wire.openai, "--model", "tiny", task, cwd=tmp_path)
-        assert told.splitlines() == [
+        output = run("local_model.py", "--url", wire.openai, "--model", "tiny", task, cwd=tmp_path)
+        assert output.splitlines() == [
             "[weather(Porto) → Porto: 18 °C, light rain]",
             "18 °C (64 °F) and light rain in Porto.",
         ]
         first, second = wire.requests
         assert first.body["model"] == "tiny"
         assert "weather" in {tool["function"]["name"] for tool in first.body["tools"]}
-        assert "degrees Fahrenheit" in shown_to(first)
-        assert "Porto: 18 °C, light rain" in shown_to(second)
+        assert "degrees Fahrenheit" in read_prompt(first)
+        assert "Porto: 18 °C, light rain" in read_prompt(second)
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda example: example.name)
-def test_an_example_says_what_it_shows_and_how_to_run_it_and_is_listed(example: Path):
+def test_example_is_documented_listed_and_short(example: Path):
     docstring = ast.get_docstring(ast.parse(example.read_text("utf-8"))) or ""
     assert docstring.partition("\n\n")[0].endswith(".")
     assert f"python examples/{example.name}" in docstring
     assert f"]({example.name})" in (EXAMPLES / "README.md").read_text("utf-8")
-    assert len(example.read_text("utf-8").splitlines()) <= 120, "an example is read before it is run"
+    assert len(example.read_text("utf-8").splitlines()) <= 120, "an example has at most 120 lines"
 
 
-def test_the_list_of_examples_names_what_each_needs_behind_its_name():
-    # Mutant: an example that ends with "the following arguments are required" when it is started as listed.
+def test_examples_readme_lists_required_arguments():
+    # Mutant: an example fails with "the following arguments are required" when it is started as listed.
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     for example in EXAMPLES.glob("*.py"):
         needed = re.findall(r'add_argument\("([a-z]+)"', example.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The wheel, as a release makes it: what is in it, what it says of itself, and that it works by itself."""
+"""The wheel that a release builds: its files, its metadata, and that it works when installed alone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import recollect
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "recollect"
-ABOUT = f"recollect-{recollect.__version__}.dist-info"
-QUICK_TO_IMPORT = 0.3  # seconds, of the best of a few: the others had to share the machine
+ABOUT = f"recollect_memory-{recollect.__version__}.dist-info"
+QUICK_TO_IMPORT = 0.3  # seconds, for the fastest of several runs
 
 IMPORTED = """
 import sys, time
@@ -30,7 +30,7 @@ print(f"{took:.3f}", recollect.__file__, *[name for name in ("numpy", "apsw", "o
     "anthropic") if name in sys.modules])
 """
 
-# What the `recollect` script of an installation does.
+# The `recollect` script of an installation.
 COMMAND = """
 import sys
 from importlib.metadata import entry_points
@@ -41,7 +41,7 @@ command.load()()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """By way of the source distribution, as `python -m build` does: what that lacks, the wheel would lack too."""
+    """Build the wheel from the source distribution, so that files missing there are missing here too."""
     built = tmp_path_factory.mktemp("dist")
     done = subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(built), str(ROOT)],
@@ -56,14 +56,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has the wheel and the packages we depend on, and knows nothing of this checkout."""
+def installed_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a Python that has the wheel and its dependencies, and not this checkout."""
     place = tmp_path_factory.mktemp("alone")
     venv.create(place, symlinks=True)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "platbase": str(place)}))
     with ZipFile(wheel) as zipped:
         zipped.extractall(site)
-    # A line in a .pth file adds a directory without reading the .pth files in it, so our editable install stays out.
+    # A line in a .pth file adds a directory without reading the .pth files in it, which keeps the editable install out.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     return place / "bin" / "python"
 
@@ -83,19 +83,19 @@ def run(python: Path, program: str, *arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
-def names_in(wheel: Path) -> list[str]:
+def list_names(wheel: Path) -> list[str]:
     with ZipFile(wheel) as zipped:
         return zipped.namelist()
 
 
-def about(wheel: Path) -> Message:
+def read_metadata(wheel: Path) -> Message:
     with ZipFile(wheel) as zipped:
         return Parser().parsestr(zipped.read(f"{ABOUT}/METADATA").decode("utf-8"))
 
 
-def test_it_holds_the_package_and_nothing_else(wheel: Path):
-    # Mutant: the tests, the benchmarks or a store somebody left behind packed with it.
-    packed = {name for name in names_in(wheel) if not name.startswith(f"{ABOUT}/")}
+def test_wheel_contains_only_the_package(wheel: Path):
+    # Mutant: the tests, the benchmarks or a leftover store are packed too.
+    packed = {name for name in list_names(wheel) if not name.startswith(f"{ABOUT}/")}
     ours = {f"recollect/{file.relative_to(SOURCE).as_posix()}" for file in SOURCE.rglob("*.*") if file.is_file()}
     assert packed == {name for name in ours if "__pycache__" not in name}
     kinds = {PurePosixPath(name).suffix for name in packed}
@@ -104,46 +104,54 @@ def test_it_holds_the_package_and_nothing_else(wheel: Path):
     assert wheel.stat().st_size < 1_000_000
 
 
-def test_it_is_typed_and_carries_its_licence(wheel: Path):
-    assert "recollect/py.typed" in names_in(wheel)
+def test_wheel_contains_py_typed_and_license(wheel: Path):
+    assert "recollect/py.typed" in list_names(wheel)
     with ZipFile(wheel) as zipped:
         licence = zipped.read(f"{ABOUT}/licenses/LICENSE").decode("utf-8")
     assert licence == (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in licence
 
 
-def test_it_says_what_it_is_and_what_it_needs(wheel: Path):
-    said = about(wheel)
-    assert (said["Name"], said["Version"]) == ("recollect", recollect.__version__)
-    assert said["License-Expression"] == "Apache-2.0"
-    assert said["Requires-Python"] == ">=3.11"
-    assert {"Typing :: Typed", "Programming Language :: Python :: 3.11"} <= set(said.get_all("Classifier", []))
-    needed = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line]
-    assert len(needed) == 8, "a package more for everybody: is it worth that?"
-    assert {"anthropic", "openai", "voyage", "sentence-transformers", "testing", "postgres", "redis", "chroma"} == set(
-        said.get_all("Provides-Extra", [])
-    )
-    assert str(said.get_payload()) == (ROOT / "README.md").read_text(encoding="utf-8")
+def test_wheel_metadata_lists_name_license_and_requirements(wheel: Path):
+    metadata = read_metadata(wheel)
+    assert (metadata["Name"], metadata["Version"]) == ("recollect-memory", recollect.__version__)
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert {"Typing :: Typed", "Programming Language :: Python :: 3.11"} <= set(metadata.get_all("Classifier", []))
+    needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert len(needed) == 9, "every required dependency is installed for every user"
+    assert {
+        "agent",
+        "anthropic",
+        "openai",
+        "voyage",
+        "sentence-transformers",
+        "testing",
+        "postgres",
+        "redis",
+        "chroma",
+    } == set(metadata.get_all("Provides-Extra", []))
+    assert str(metadata.get_payload()) == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_installed_alone_it_is_imported_in_a_moment_and_loads_nothing_heavy(
-    alone: Path, tmp_path: Path, record_property
+def test_installed_wheel_imports_fast_and_loads_no_heavy_modules(
+    installed_python: Path, tmp_path: Path, record_property
 ):
     # Mutant: `import numpy` in a module that `recollect/__init__.py` imports.
-    answers = [run(alone, IMPORTED, cwd=tmp_path).split() for _ in range(5)]
+    answers = [run(installed_python, IMPORTED, cwd=tmp_path).split() for _ in range(5)]
     seconds = min(float(answer[0]) for answer in answers)
     record_property("import_seconds", seconds)
     assert answers[0][2:] == []
-    assert Path(answers[0][1]).is_relative_to(alone.parent.parent), "this is the checkout, not the wheel"
+    assert Path(answers[0][1]).is_relative_to(installed_python.parent.parent), "this is the checkout, not the wheel"
     assert seconds <= QUICK_TO_IMPORT
 
 
-def test_installed_alone_its_command_says_its_version(alone: Path, tmp_path: Path):
-    assert run(alone, COMMAND, "--version", cwd=tmp_path).strip() == recollect.__version__
+def test_installed_command_prints_version(installed_python: Path, tmp_path: Path):
+    assert run(installed_python, COMMAND, "--version", cwd=tmp_path).strip() == recollect.__version__
 
 
-def test_installed_alone_it_makes_a_store_and_reads_it(alone: Path, tmp_path: Path):
-    """The schema is data in the wheel: without it nothing could be opened."""
+def test_installed_wheel_creates_and_reads_a_store(installed_python: Path, tmp_path: Path):
+    """The schema is package data: without it no store can be opened."""
     program = """
 from recollect.sync import AgentMemory
 with AgentMemory.open("a.db", embedder=lambda text: [1.0, 0.5]) as memory:
@@ -151,4 +159,4 @@ with AgentMemory.open("a.db", embedder=lambda text: [1.0, 0.5]) as memory:
 with AgentMemory.open("a.db", embedder=lambda text: [1.0, 0.5]) as memory:
     print(memory.semantic.history("k")[0].content)
 """
-    assert run(alone, program, cwd=tmp_path) == "Kept by an installed wheel.\n"
+    assert run(installed_python, program, cwd=tmp_path) == "Kept by an installed wheel.\n"

@@ -1,8 +1,8 @@
-"""`python -m recollect`: the command line, where the command itself is not on the path."""
+"""Command line as `python -m recollect`."""
 
 from __future__ import annotations
 
-from recollect.interfaces.cli import main
+from recollect.cli import main
 
 if __name__ == "__main__":
     main()

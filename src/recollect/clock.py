@@ -1,4 +1,4 @@
-"""The time, as an argument: nothing in Recollect reads the machine's clock but through here."""
+"""Clock type and time conversions. All time comes from a clock argument; the default reads the system time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def system_clock() -> datetime:
-    """The machine's time, in UTC."""
+    """Return the system time in UTC."""
     return datetime.now(UTC)
 
 
-def aware(moment: datetime) -> datetime:
-    """The same moment in UTC; a naive one is taken to be UTC already."""
-    if moment.tzinfo is UTC:  # as nearly all of them
+def to_utc(moment: datetime) -> datetime:
+    """Return the time in UTC; a naive time is taken as UTC."""
+    if moment.tzinfo is UTC:
         return moment
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970: how stores keep time, exactly and sortably."""
-    return (aware(moment) - _EPOCH) // _MICROSECOND
+    """Return the microseconds since 1970, the stored form of times."""
+    return (to_utc(moment) - _EPOCH) // _MICROSECOND
 
 
-@lru_cache(maxsize=8192)  # many items share the moment of one write, and are read again and again
+@lru_cache(maxsize=8192)  # the items of a batch share a timestamp
 def from_micros(micros: int) -> datetime:
+    """Return the time of a stored timestamp."""
     return _EPOCH + timedelta(microseconds=micros)

@@ -1,113 +1,114 @@
-"""Every error Recollect raises, drawn as one tree.
+"""All errors that Recollect raises, as a tree.
 
 RecollectError
-├── BadInput                  the call cannot be meant this way; nothing was written
-│   ├── SecretRefused         a text holds a secret or personal data that the settings do not let in
-│   ├── BadQuery              a query, limit or filter outside what a search accepts
-│   └── BadVector             an embedder's answer that is not a finite vector of the right length
-├── NotFound                  the thing named is not there (only where None would be ambiguous)
-├── Conflict                  somebody wrote first; read again and retry
-│   ├── LeaseHeld             another worker holds the task's lease
-│   └── FencedOut             this worker's lease was taken over; its write was refused
-├── TaskError                 a task that cannot go on by itself
-│   ├── PlanChanged           a step that was begun is no longer where it was in the plan
-│   ├── UnknownOutcome        a step was begun and nobody knows how it ended; its policy is to ask
-│   └── StepFailed            a step failed, or its task was given up
-│       └── TaskPoisoned      it failed so often that it is not tried again before `retry`
-├── StoreError                the place where memory lives
-│   ├── StoreUnavailable      it cannot be opened or reached: missing, read-only, locked, down
-│   ├── StoreCorrupt          it is there but is not, or is no longer, a Recollect store
-│   ├── StoreFull             the disk or the configured limit is exhausted; reads go on
-│   ├── StoreClosed           used after close()
-│   ├── KeyNeeded             it is encrypted, and no key was given
-│   ├── WrongKey              it is encrypted with another key than the one that was given
-│   ├── NotEncrypted          a key was given, and it is not encrypted
-│   ├── SchemaTooNew          written by a newer Recollect; upgrade to open it
-│   └── Unsupported           this backend does not make the promise that the tier needs
-├── InferenceError            embedders and language models
-│   ├── ModelNotInstalled     the local model has not been set up; run `recollect setup`
-│   ├── ModelDamaged          the weights are not the ones that were pinned
-│   ├── EmbeddingModelMismatch  the store was written with another model; see `reembed`
-│   ├── EmbedderFailed        the embedder raised, hung or answered nonsense
-│   └── ModelFailed           the language model raised, hung or answered nothing
-│       └── SpendLimitReached language models have cost as much as the settings allow
-└── BadSettings               an option that does not exist or a value it cannot take
-    └── ExtraMissing          what was named needs packages that are not installed
+├── BadInput                  invalid argument; nothing was written
+│   ├── SecretRefused         a text contains a secret or personal data that the settings refuse
+│   ├── BadQuery              invalid query, limit or filter
+│   └── BadVector             an embedder returned a vector that is not finite or of the wrong length
+├── NotFound                  no such row (raised only where None would be ambiguous)
+├── Conflict                  another writer was first; read again and retry
+│   ├── LeaseHeld             another worker holds the lease of the task
+│   └── FencedOut             another worker has taken over the lease; the write was refused
+├── TaskError                 a task needs a decision
+│   ├── PlanChanged           a step that was started has moved or disappeared in the plan
+│   ├── UnknownOutcome        a step was started, its outcome is unknown, and its policy is to ask
+│   └── StepFailed            a step failed, or its task was canceled
+│       └── TaskPoisoned      a step failed too often; `retry` starts its task again
+├── StoreError                a problem of the store
+│   ├── StoreUnavailable      the store cannot be opened or reached: missing, read-only, locked or down
+│   ├── StoreCorrupt          the data is corrupt, or it is not a Recollect store
+│   ├── StoreFull             the disk or a configured limit is full; reads still work
+│   ├── StoreClosed           the store was used after close()
+│   ├── KeyNeeded             the store is encrypted and no key was given
+│   ├── WrongKey              the store is encrypted with another key
+│   ├── NotEncrypted          a key was given and the store is not encrypted
+│   ├── SchemaTooNew          a newer release wrote the store; upgrade to open it
+│   ├── SchemaTooOld          an older release wrote the store, and the caller does not migrate it
+│   └── Unsupported           the backend lacks a feature that the call or the tier needs
+├── InferenceError            a problem of an embedder or a language model
+│   ├── ModelNotInstalled     the local model is not installed; run `recollect setup`
+│   ├── ModelDamaged          the model files do not have the pinned checksums
+│   ├── EmbeddingModelMismatch  the store uses another embedding model; see `reembed`
+│   ├── EmbedderFailed        the embedder raised, timed out or returned invalid vectors
+│   └── ModelFailed           the language model raised, timed out or returned nothing
+│       └── SpendLimitReached  language models have cost as much as the settings allow
+└── BadSettings               an unknown option or an invalid value
+    └── ExtraMissing          an optional package is not installed
 """
 
 from __future__ import annotations
 
 
 class RecollectError(Exception):
-    """The root: catch this to catch everything that is ours."""
+    """Base class of all errors of Recollect."""
 
 
 class BadInput(RecollectError, ValueError):
-    """The call cannot be meant this way; nothing was written."""
+    """Invalid argument; nothing was written."""
 
 
 class SecretRefused(BadInput):
-    """A text holds a secret or personal data that the settings do not let in; it is named by its kind, never quoted."""
+    """A text contains a secret or personal data that the settings refuse."""
 
 
 class BadQuery(BadInput):
-    """A query, limit or filter outside what a search accepts."""
+    """Invalid query, limit or filter."""
 
 
 class BadVector(BadInput):
-    """An embedder's answer that is not a finite vector of the right length."""
+    """An embedder returned a vector that is not finite or of the wrong length."""
 
 
 class NotFound(RecollectError, LookupError):
-    """The thing named is not there."""
+    """No such row (raised only where None would be ambiguous)."""
 
 
 class Conflict(RecollectError):
-    """Somebody wrote first; read again and retry."""
+    """Another writer was first; read again and retry."""
 
 
 class LeaseHeld(Conflict):
-    """Another worker holds the task's lease."""
+    """Another worker holds the lease of the task."""
 
 
 class FencedOut(Conflict):
-    """This worker's lease was taken over; its write was refused."""
+    """Another worker has taken over the lease; the write was refused."""
 
 
 class TaskError(RecollectError):
-    """A task cannot go on by itself; the message says what to decide."""
+    """A task needs a decision."""
 
 
 class PlanChanged(TaskError):
-    """A step that was begun or finished is no longer where it was in the plan."""
+    """A step that was started has moved or disappeared in the plan."""
 
 
 class UnknownOutcome(TaskError):
-    """A step was begun, nobody knows how it ended, and its policy is to ask."""
+    """A step was started, its outcome is unknown, and its policy is to ask."""
 
 
 class StepFailed(TaskError):
-    """A step failed, or its task was given up."""
+    """A step failed, or its task was canceled."""
 
 
 class TaskPoisoned(StepFailed):
-    """A step failed so often that its task is left alone until somebody calls `retry`."""
+    """A step failed too often; `retry` starts its task again."""
 
 
 class StoreError(RecollectError):
-    """The place where memory lives is unwell or unsuited."""
+    """A problem of the store."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be opened or reached."""
+    """The store cannot be opened or reached: missing, read-only, locked or down."""
 
 
 class StoreCorrupt(StoreError):
-    """The file is there but is not, or is no longer, a Recollect store."""
+    """The data is corrupt, or it is not a Recollect store."""
 
 
 class StoreFull(StoreError):
-    """The disk or the configured limit is exhausted; nothing was lost and reads go on."""
+    """The disk or a configured limit is full; reads still work."""
 
 
 class StoreClosed(StoreError):
@@ -115,47 +116,51 @@ class StoreClosed(StoreError):
 
 
 class KeyNeeded(StoreError):
-    """The store is encrypted, and no key was given."""
+    """The store is encrypted and no key was given."""
 
 
 class WrongKey(StoreError):
-    """The store is encrypted with another key than the one that was given."""
+    """The store is encrypted with another key."""
 
 
 class NotEncrypted(StoreError):
-    """A key was given, and the store is not encrypted: whoever relies on that must hear of it."""
+    """A key was given and the store is not encrypted."""
 
 
 class SchemaTooNew(StoreError):
-    """The store was written by a newer Recollect."""
+    """A newer release wrote the store; upgrade to open it."""
+
+
+class SchemaTooOld(StoreError):
+    """An older release wrote the store, and the caller does not migrate it."""
 
 
 class Unsupported(StoreError):
-    """This backend does not make the promise that the tier needs."""
+    """The backend lacks a feature that the call or the tier needs."""
 
 
 class InferenceError(RecollectError):
-    """An embedder or language model could not do its work."""
+    """A problem of an embedder or a language model."""
 
 
 class ModelNotInstalled(InferenceError):
-    """The local model has not been set up on this machine."""
+    """The local model is not installed; run `recollect setup`."""
 
 
 class ModelDamaged(InferenceError):
-    """The weights found are not the ones that were pinned."""
+    """The model files do not have the pinned checksums."""
 
 
 class EmbeddingModelMismatch(InferenceError):
-    """The store was written with another embedding model."""
+    """The store uses another embedding model; see `reembed`."""
 
 
 class EmbedderFailed(InferenceError):
-    """The embedder raised, hung or answered nonsense."""
+    """The embedder raised, timed out or returned invalid vectors."""
 
 
 class ModelFailed(InferenceError):
-    """The language model raised, hung or answered nothing."""
+    """The language model raised, timed out or returned nothing."""
 
 
 class SpendLimitReached(ModelFailed):
@@ -163,16 +168,16 @@ class SpendLimitReached(ModelFailed):
 
 
 class BadSettings(RecollectError, ValueError):
-    """An option that does not exist or a value it cannot take."""
+    """An unknown option or an invalid value."""
 
 
 class ExtraMissing(BadSettings):
-    """What was named needs packages that are not installed."""
+    """An optional package is not installed."""
 
     @classmethod
-    def of(cls, what: str, extra: str, packages: str) -> ExtraMissing:
-        # The packages by their own names: the `recollect` that an index knows is another project.
+    def for_feature(cls, feature: str, extra: str) -> ExtraMissing:
+        """Return the error with the commands that install the extra."""
         return cls(
-            f"{what} needs the extra `{extra}`, which is not installed: pip install {packages} "
+            f"{feature} needs the extra `{extra}`, which is not installed: pip install 'recollect-memory[{extra}]' "
             f"(in a checkout: pip install '.[{extra}]')"
         )

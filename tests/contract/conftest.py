@@ -1,4 +1,4 @@
-"""One fixture for every backend: a contract test is written once and runs against each."""
+"""Store fixtures of the contract tests, for all backends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from recollect.stores.chroma import ChromaStore
 from recollect.stores.in_memory import InMemoryStore
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.redis import RedisStore
-from recollect.stores.sqlite import Key, SqliteStore
+from recollect.stores.sqlite import EncryptionKey, SqliteStore
 from recollect.testing import ManualClock
 from tests.servers.chroma import ChromaServer
 from tests.servers.postgres import EMPTY, Server
 from tests.servers.redis import RedisCluster, RedisServer
 
 _databases = itertools.count()
-KEY = Key("5eed" * 16)
+KEY = EncryptionKey("5eed" * 16)
 
 AnyStore = InMemoryStore | SqliteStore | PostgresStore | RedisStore | ChromaStore
 
@@ -32,7 +32,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres: Server) -> str:
-    """A database that the contract's tests take turns with."""
+    """Create the database that all contract tests share."""
     return postgres.create("contract")
 
 
@@ -47,7 +47,7 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
 
 @pytest.fixture(scope="session")
 def chroma_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
-    """One for all tests of a process; each has a database of its own."""
+    """Start one server for all tests; each test uses its own database."""
     server = ChromaServer(tmp_path_factory.mktemp("chroma") / "data").start()
     yield server
     server.kill()
@@ -55,12 +55,12 @@ def chroma_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaSe
 
 @pytest.fixture(params=["in_memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[AnyStore]:
-    opened = await _opened(request, tmp_path, clock)
+    opened = await _open_store(request, tmp_path, clock)
     yield opened
     await opened.close()
 
 
-async def _opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AnyStore:
+async def _open_store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AnyStore:
     match request.param:
         case "in_memory":
             return InMemoryStore(clock=clock)
@@ -80,9 +80,9 @@ async def _opened(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualC
             cluster.flush()
             return await RedisStore.open(cluster.url, clock=clock)
         case "chroma":
-            return await ChromaStore.open(f"chroma:{tmp_path / 'chroma'}", settle_after=3)
+            return await ChromaStore.open(f"chroma:{tmp_path / 'chroma'}")
         case "chroma_server":
-            return await ChromaStore.open(_new_database(request.getfixturevalue("chroma_server")), settle_after=3)
+            return await ChromaStore.open(_new_database(request.getfixturevalue("chroma_server")))
         case other:
             raise AssertionError(other)
 
@@ -93,7 +93,7 @@ async def reopen(
 ) -> AsyncIterator[Callable[[], Awaitable[AnyStore]]]:
     opened = [store]
 
-    async def again() -> AnyStore:
+    async def close_and_open() -> AnyStore:
         await opened[-1].close()
         match store:
             case SqliteStore():
@@ -105,10 +105,10 @@ async def reopen(
             case RedisStore():
                 opened.append(await RedisStore.open(store.url, clock=clock))
             case ChromaStore():
-                opened.append(await ChromaStore.open(store.url, settle_after=3))
+                opened.append(await ChromaStore.open(store.url))
         return opened[-1]
 
-    yield again
+    yield close_and_open
     await opened[-1].close()
 
 

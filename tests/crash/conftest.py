@@ -1,4 +1,4 @@
-"""What the tests of crashes share: a seed, a place that is quick to write, and the table at the end."""
+"""Fixtures of the crash tests: the seed, directories in memory, and the result table at the end."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.ledger import Ledger
-from tests.crash.places import Ground, on_postgres, on_redis, on_sqlite
-from tests.crash.table import KEY, Row, Table, lines
+from tests.crash.acknowledgments import Ledger
+from tests.crash.result_table import KEY, Row, Table, lines
+from tests.crash.store_locations import Backend, on_postgres, on_redis, on_sqlite
 from tests.servers.redis import RedisServer
 
 _NUMBERS = count()
@@ -31,8 +31,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
-def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Randomness that the seed of the run and the test's name decide."""
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Return a random generator seeded with the seed of the run and the test's name."""
     return random.Random(f"{SEED} {request.node.name}")
 
 
@@ -50,15 +50,15 @@ def ledger() -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """For those who do not harm it."""
+    """Start one Redis server for the tests that neither stop nor break it."""
     server = RedisServer(tmp_path_factory.mktemp("redis")).start()
     yield server
     server.stop()
 
 
 @pytest.fixture(params=["sqlite", "redis", "postgres"])
-def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    """Where agents work: what is promised of them holds on every backend."""
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """Return each backend in turn: the promises hold on all of them."""
     match request.param:
         case "redis":
             return on_redis(tmp_path, request.getfixturevalue("redis_server"))
@@ -69,14 +69,14 @@ def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
 
 
 @pytest.fixture
-def quick() -> Iterator[Path]:
-    """A directory in memory where there is one: stores that are rebuilt by the thousand need no disk."""
+def memory_dir() -> Iterator[Path]:
+    """Create a directory in memory if possible, for stores that are rebuilt thousands of times."""
     yield from _in_memory()
 
 
 @pytest.fixture(scope="module")
-def quick_module() -> Iterator[Path]:
-    """The same for all tests of a module."""
+def module_memory_dir() -> Iterator[Path]:
+    """Create a directory in memory for all tests of a module."""
     yield from _in_memory()
 
 

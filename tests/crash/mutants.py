@@ -1,4 +1,4 @@
-"""Faults put into the product on purpose, in child processes only: the harness has to see each of them."""
+"""Mutants: faults injected into the code of child processes, each of which the crash tests must detect."""
 
 from __future__ import annotations
 
@@ -12,241 +12,239 @@ from typing import Any
 import apsw
 
 from recollect.stores import leases
-from recollect.stores.base import Checkpoint, Lease, Task
-from recollect.stores.ops import Save, TaskWrite, Write
-from recollect.stores.sqlite import connection, tasks, writer
-from recollect.stores.sqlite.ballast import Ballast
-from recollect.stores.sqlite.rows import space_id
-from recollect.stores.sqlite.writer import Change, Writer
+from recollect.stores.sqlite import connection, tasks, threads
+from recollect.stores.sqlite.records import find_space_id
+from recollect.stores.sqlite.threads import SqliteChange, SqliteReserveFile, SqliteWriter
+from recollect.stores.writes import Checkpoint, Lease, Save, Task, TaskWrite, Write
 
 VARIABLE = "CRASH_MUTANT"
 
 
-def normal() -> None:
-    """Every commit in the fast class: nothing waits for the disk."""
-    set_synchronous = Writer._set_synchronous
+def synchronous_normal() -> None:
+    """Commit everything in the fast class, without waiting for the disk."""
+    set_synchronous = SqliteWriter._set_synchronous
 
-    def never_full(self: Writer, *, full: bool) -> None:
+    def never_full(self: SqliteWriter, *, full: bool) -> None:
         set_synchronous(self, full=False)
 
-    setattr(Writer, "_set_synchronous", never_full)  # noqa: B010 - a method, which mypy would not have assigned
+    setattr(SqliteWriter, "_set_synchronous", never_full)  # noqa: B010 - a method, which mypy would not have assigned
 
 
-def early() -> None:
-    """A write is acknowledged when it is queued, before it is committed."""
+def acknowledge_before_commit() -> None:
+    """Acknowledge a write when it is queued, before it is committed."""
 
-    async def submit(self: Writer, change: Change, *, durable: bool, frees: bool = False) -> object:
-        self.queue(change, durable=durable, frees=frees)
+    async def submit(self: SqliteWriter, change: SqliteChange[Any], *, durable: bool, frees: bool = False) -> object:
+        self.enqueue(change, durable=durable, frees=frees)
         return None
 
-    setattr(Writer, "submit", submit)  # noqa: B010
+    setattr(SqliteWriter, "submit", submit)  # noqa: B010
 
 
-def plain_begin() -> None:
-    """Transactions start as readers, and ask for the lock when it may be too late to wait for it."""
+def deferred_begin() -> None:
+    """Start transactions as readers, which take the write lock too late to wait for it."""
 
     def begin(writing: apsw.Connection) -> None:
         writing.execute("begin")
-        # Our batches happen to write first, which would hide it.
+        # Our batches write first, which would hide the fault.
         writing.execute("select max(id) from spaces").fetchall()
 
-    setattr(writer, "begin_immediate", begin)  # noqa: B010
+    setattr(threads, "begin_immediate", begin)  # noqa: B010
 
 
-def unfenced() -> None:
-    """Whoever once held a lease may write for ever."""
+def ignore_fence() -> None:
+    """Accept writes with the fence of an expired lease."""
 
-    def of_holder(task: Task | None, name: str, fence: int) -> Task:
+    def check_nothing(task: Task | None, name: str, fence: int) -> Task:
         assert task is not None
         return task
 
-    setattr(leases, "_of_holder", of_holder)  # noqa: B010
+    setattr(leases, "_check_fence", check_nothing)  # noqa: B010
 
 
-def unwatched() -> None:
-    """A worker never gives its lease up for lost: the store's fence alone has to keep it out."""
-    from recollect.runtime.lease import Heartbeat
+def ignore_lost_lease() -> None:
+    """Let a worker continue after it lost its lease, so that only the store's fence rejects it."""
+    from recollect.durable.lease import Heartbeat
 
-    def unworried(self: Heartbeat, why: str = "") -> None:
+    def ignore(self: Heartbeat, why: str = "") -> None:
         return None
 
-    setattr(Heartbeat, "check", unworried)  # noqa: B010
-    setattr(Heartbeat, "_lose", unworried)  # noqa: B010
+    setattr(Heartbeat, "check", ignore)  # noqa: B010
+    setattr(Heartbeat, "_mark_lost", ignore)  # noqa: B010
 
 
-def dropping() -> None:
-    """Whoever writes drops what they believe to have expired, and begins anew."""
-    apply, claim = tasks.apply, tasks.claim
+def drop_expired_on_write() -> None:
+    """Drop an expired task on each write or claim, and start it from the beginning."""
+    apply, claim = tasks.apply_task_writes, tasks.claim_task
 
     def drop(connection: apsw.Connection, space: int, name: str, now: datetime) -> None:
-        found = tasks._row(connection, space, name)
-        if found is not None and leases.expired(found, now):
-            tasks._drop(connection, space, name)
+        found = tasks._load_task_row(connection, space, name)
+        if found is not None and leases.is_expired(found, now):
+            tasks._drop_task(connection, space, name)
 
-    def applied(connection: apsw.Connection, space: int, writes: Sequence[TaskWrite], now: datetime) -> None:
+    def apply_after_drop(connection: apsw.Connection, space: int, writes: Sequence[TaskWrite], now: datetime) -> None:
         drop(connection, space, writes[0].task, now)
         apply(connection, space, writes, now)
 
-    def claimed(connection: apsw.Connection, wish: leases.Claim, now: datetime) -> Lease:
-        space = space_id(connection, wish.space)
+    def claim_after_drop(connection: apsw.Connection, request: leases.LeaseRequest, now: datetime) -> Lease:
+        space = find_space_id(connection, request.space)
         if space is not None:
-            drop(connection, space, wish.task, now)
-        return claim(connection, wish, now)
+            drop(connection, space, request.task, now)
+        return claim(connection, request, now)
 
-    setattr(tasks, "apply", applied)  # noqa: B010
-    setattr(tasks, "claim", claimed)  # noqa: B010
+    setattr(tasks, "apply_task_writes", apply_after_drop)  # noqa: B010
+    setattr(tasks, "claim_task", claim_after_drop)  # noqa: B010
 
 
-def graceless() -> None:
-    """The lifecycle drops tasks as soon as they are hidden, and that by the clock of the machine it runs on."""
-    from recollect.lifecycle import lifecycle
-    from recollect.lifecycle.run import Run
-    from recollect.lifecycle.tasks import drop_old_tasks as drop
+def purge_without_grace() -> None:
+    """Drop tasks in the lifecycle as soon as they expire, without grace and by the local clock."""
+    from recollect.lifecycle import runner
+    from recollect.lifecycle.context import LifecycleRun
+    from recollect.lifecycle.retention import drop_expired_tasks as drop
 
-    async def at_once(run: Run) -> None:
-        grace = timedelta(seconds=run.means.settings.purge_grace_seconds)
+    async def at_once(run: LifecycleRun) -> None:
+        grace = timedelta(seconds=run.context.settings.purge_grace_seconds)
         await drop(replace(run, now=run.now + grace))
 
-    setattr(lifecycle, "drop_old_tasks", at_once)  # noqa: B010
-    by_own_clock()
+    setattr(runner, "drop_expired_tasks", at_once)  # noqa: B010
+    use_client_clock()
 
 
-def by_own_clock() -> None:
-    """Servers are given the time of whoever asks, as a file on one machine is."""
-    from recollect.stores import connect
-    from recollect.stores.redis import clock
+def use_client_clock() -> None:
+    """Use the clock of the client instead of the server's."""
+    from recollect.stores import factory
+    from recollect.stores.redis import commit
 
-    for module in (connect, clock):
-        setattr(module, "system_clock", None)  # noqa: B010 - no clock is the default one any more
+    for module in (factory, commit):
+        setattr(module, "system_clock", None)  # noqa: B010 - no clock equals the default one now
 
 
-def naive() -> None:
-    """Neither watch nor fence nor version: whoever comes last wins."""
-    unwatched()
-    unfenced()
-    saved = leases.saved
+def last_write_wins() -> None:
+    """Check neither lease nor fence nor version: the last write wins."""
+    ignore_lost_lease()
+    ignore_fence()
+    saved = leases.save_version
 
     def unversioned(task: Task | None, save: Save, now: datetime) -> Task:
         return saved(task, replace(save, expect=None), now)
 
-    setattr(leases, "saved", unversioned)  # noqa: B010
+    setattr(leases, "save_version", unversioned)  # noqa: B010
 
 
-def hasty() -> None:
-    """PostgreSQL acknowledges before its log is written."""
-    from recollect.stores.postgres.server import Server
+def asynchronous_commit() -> None:
+    """Let PostgreSQL acknowledge a commit before its log is on disk."""
+    from recollect.stores.postgres.transactions import PostgresServer
 
-    writing = Server.writing
+    writing = PostgresServer.begin_write
 
-    def weak(self: Server, *about: Any, lasting: bool = True) -> Any:
-        return writing(self, *about, lasting=False)
+    def weak(self: PostgresServer, *about: Any, durable: bool = True) -> Any:
+        return writing(self, *about, durable=False)
 
-    setattr(Server, "writing", weak)  # noqa: B010
+    setattr(PostgresServer, "begin_write", weak)  # noqa: B010
 
 
-def heedless() -> None:
-    """No watch, and Redis writes what was decided whatever has happened to the rows since they were read."""
-    from recollect.stores.redis import server as redis
+def skip_row_comparison() -> None:
+    """Ignore lost leases, and commit to Redis without comparing the rows with those that were read."""
+    from recollect.stores.redis import client as redis
 
-    unwatched()
-    script, compared = redis._script, b"stale = stale or held ~= seen"
+    ignore_lost_lease()
+    script, compared = redis._load_script, b"stale = stale or held ~= seen"
 
     def uncompared(name: str) -> tuple[bytes, bytes]:
         source, sha = script(name)
         assert name != "commit" or compared in source
-        # Under no name that the server knows, so that it is told the text each time.
+        # Under an unknown hash, so that the client sends the text each time.
         return source.replace(compared, b""), b"0" * 40 if name == "commit" else sha
 
-    setattr(redis, "_script", uncompared)  # noqa: B010
+    setattr(redis, "_load_script", uncompared)  # noqa: B010
 
 
-def no_intent() -> None:
-    """Steps are begun without a word about it."""
-    from recollect.runtime.running import Running
+def skip_intent() -> None:
+    """Start steps without writing an intent."""
+    from recollect.durable.task_runner import TaskRun
 
-    intent = Running._intent
+    intent = TaskRun._build_intent
 
-    def unsaid(self: Running, *given: Any) -> tuple[Write, ...]:
-        intent(self, *given)  # which also counts the attempt
+    def build_no_intent(self: TaskRun, *args: Any) -> tuple[Write, ...]:
+        intent(self, *args)  # which also counts the attempt
         return ()
 
-    setattr(Running, "_intent", unsaid)  # noqa: B010
+    setattr(TaskRun, "_build_intent", build_no_intent)  # noqa: B010
 
 
-def split() -> None:
-    """What belongs into one transaction is written in several."""
-    from recollect.runtime import running
+def split_batches() -> None:
+    """Write a batch in one transaction for each write."""
+    from recollect.durable import task_runner
 
-    write = running.Running.write
+    write = task_runner.TaskRun.write
 
-    async def one_by_one(self: running.Running, *writes: Write) -> None:
-        for one in writes:
-            await write(self, one)
+    async def write_one_by_one(self: task_runner.TaskRun, *writes: Write) -> None:
+        for item in writes:
+            await write(self, item)
 
-    async def each_alone(*shares: tuple[Any, Any]) -> None:
+    async def write_separately(*shares: tuple[Any, Any]) -> None:
         for store, writes in shares:
-            for one in writes:
-                await store.write(one)
+            for item in writes:
+                await store.write(item)
 
-    setattr(running.Running, "write", one_by_one)  # noqa: B010
-    setattr(running, "write_in_order", each_alone)  # noqa: B010
+    setattr(task_runner.TaskRun, "write", write_one_by_one)  # noqa: B010
+    setattr(task_runner, "write_in_order", write_separately)  # noqa: B010
 
 
-def unchecked() -> None:
-    """A checkpoint is believed whatever its checksum says."""
-    read = tasks._checkpoint
+def ignore_checksum() -> None:
+    """Ignore the checksum of checkpoints."""
+    read = tasks._decode_checkpoint
 
-    def believed(row: tuple[Any, ...]) -> Checkpoint:
+    def decode_intact(row: tuple[Any, ...]) -> Checkpoint:
         return replace(read(row), intact=True)
 
-    setattr(tasks, "_checkpoint", believed)  # noqa: B010
+    setattr(tasks, "_decode_checkpoint", decode_intact)  # noqa: B010
 
 
-def no_ballast() -> None:
-    """No room is kept back, and the log is never begun again to make some."""
+def no_reserve() -> None:
+    """Reserve no disk space, and never restart the write-ahead log to free some."""
 
-    def nothing(self: object) -> None:
+    def do_nothing(self: object) -> None:
         return None
 
-    setattr(Ballast, "keep", nothing)  # noqa: B010
-    setattr(Writer, "_make_room", nothing)  # noqa: B010
+    setattr(SqliteReserveFile, "reserve", do_nothing)  # noqa: B010
+    setattr(SqliteWriter, "_make_room", do_nothing)  # noqa: B010
 
 
-def untold() -> None:
-    """What the system said is not asked for: only what SQLite itself calls full is."""
-    setattr(connection, "_NO_ROOM", frozenset())  # noqa: B010
+def ignore_errno() -> None:
+    """Ignore the errno of the system: only SQLite's own error code counts as a full disk."""
+    setattr(connection, "_DISK_FULL_ERRNOS", frozenset())  # noqa: B010
 
 
-def words_left() -> None:
-    """The word index deletes by a note that something is gone, as it does by itself."""
-    from recollect.stores.sqlite import store, wiping
+def insecure_term_delete() -> None:
+    """Delete from the full-text index without `secure-delete`, which leaves the terms in place."""
+    from recollect.stores.sqlite.erasure import SqliteErasure
 
-    def insecurely(connection: apsw.Connection, *given: Any) -> None:
+    delete = SqliteErasure._delete_selection
+
+    def delete_insecurely(self: SqliteErasure, connection: apsw.Connection, *arguments: Any) -> None:
         connection.execute("insert into words (words, rank) values ('secure-delete', 0)")
-        wiping.wipe(connection, *given)
+        delete(self, connection, *arguments)
 
-    setattr(store, "wipe", insecurely)  # noqa: B010
-
-
-def log_left() -> None:
-    """The write-ahead log is left as it is."""
-    from recollect.stores.sqlite import gaps, physical
-
-    setattr(physical, "emptied_log", lambda *_: True)  # noqa: B010
-    setattr(gaps, "checkpointed", lambda *_: True)  # noqa: B010
-    setattr(gaps, "_has_log", lambda *_: False)  # noqa: B010
+    setattr(SqliteErasure, "_delete_selection", delete_insecurely)  # noqa: B010
 
 
-def gaps_left() -> None:
-    """What lies between the rows of a page is left as it is."""
-    from recollect.stores.sqlite import physical
+def keep_wal() -> None:
+    """Leave the write-ahead log as it is."""
+    from recollect.stores.sqlite import erasure
 
-    setattr(physical, "blank", lambda *_: True)  # noqa: B010
+    setattr(erasure, "truncate_wal", lambda _: True)  # noqa: B010
 
 
-def rekeyed_in_place() -> None:
-    """The copy with the new key is written over the file, page after page, instead of taking its place."""
-    from recollect.stores.sqlite import rekeying
+def keep_page_gaps() -> None:
+    """Leave the unused bytes between the rows of a page as they are."""
+    from recollect.stores.sqlite import erasure
+
+    setattr(erasure, "purge_deleted_bytes", lambda path, key: "" if erasure.empty_wal(path, key) else "busy")  # noqa: B010
+
+
+def rekey_in_place() -> None:
+    """Overwrite the file with the rekeyed copy page by page, instead of renaming the copy."""
+    from recollect.stores.sqlite import backup
 
     def written_over(_: object, aside: Path, path: Path, *, wiped: bool) -> None:
         with aside.open("rb") as copy, path.open("r+b") as file:
@@ -257,96 +255,88 @@ def rekeyed_in_place() -> None:
             file.truncate()
         aside.unlink()
 
-    setattr(rekeying, "_put_in_place", written_over)  # noqa: B010
+    setattr(backup, "_replace_file", written_over)  # noqa: B010
 
 
-def ledger_last() -> None:
-    """What is to go is deleted first, and written down after that."""
-    from recollect.lifecycle.doom import Doom
-    from recollect.lifecycle.erase import Erasures
-    from recollect.lifecycle.subject import Subject
-    from recollect.runtime.failpoints import reach
-    from recollect.stores.erasing import Erasure
-    from recollect.stores.sqlite import ledger, wiping
+def write_ledger_last() -> None:
+    """Delete the rows first, and write the erasure to the ledger afterwards."""
+    from recollect.durable.failpoints import reach_failpoint
+    from recollect.erasure.eraser import Eraser
+    from recollect.erasure.selection import ErasureSelector
+    from recollect.erasure.subject import ErasureSubject
+    from recollect.stores.erasure import ErasureRecord
 
-    erase = Erasures.erase
+    erase = Eraser.erase
 
-    async def hasty(self: Erasures, subject: Subject) -> Any:
-        store: Any = self._able[0]
-        doomed, now = await Doom(subject, self._able).of(store), self._clock()
+    async def delete_first(self: Eraser, subject: ErasureSubject, *, thorough: bool = False) -> Any:
+        store: Any = self._stores[0]
+        selection, now = await ErasureSelector(subject, self._stores).select_rows(store), self._clock()
 
         def deleted(connection: apsw.Connection) -> None:
-            ledger.enter(connection, Erasure(id="x", subject="x", parts=(), requested_at=now))
-            wiping.wipe(connection, "x", doomed, now)
+            record = ErasureRecord(id="x", subject="x", parts=(), requested_at=now)
+            store.add_erasure.__wrapped__(store, connection, record)
+            store._delete_selection(connection, "x", selection, now)
             connection.execute("delete from erasures")
 
         await store._writer.submit(deleted, durable=True)
-        reach("erase.deleted")
-        return await erase(self, subject)
+        reach_failpoint("erase.deleted")
+        return await erase(self, subject, thorough=thorough)
 
-    setattr(Erasures, "erase", hasty)  # noqa: B010
+    setattr(Eraser, "erase", delete_first)  # noqa: B010
 
 
-def aof_left() -> None:
-    """Redis is not asked to write its append-only file anew."""
-    from recollect.stores.redis.physical import Physical
+def keep_aof() -> None:
+    """Do not rewrite the append-only file of Redis."""
+    from recollect.stores.redis.erasure import RedisPhysicalErasure
 
-    async def as_it_is(self: Physical) -> bool:
+    async def as_it_is(self: RedisPhysicalErasure) -> bool:
         return True
 
-    setattr(Physical, "settled", as_it_is)  # noqa: B010
+    setattr(RedisPhysicalErasure, "rewrite_files", as_it_is)  # noqa: B010
 
 
-def snapshot_left() -> None:
-    """Redis is not asked to write its snapshot anew."""
-    from recollect.stores.redis.physical import Physical
+def keep_snapshot() -> None:
+    """Do not rewrite the snapshot of Redis."""
+    from recollect.stores.redis.erasure import RedisPhysicalErasure
 
-    asked = Physical._asked
+    asked = RedisPhysicalErasure._request_rewrite
 
-    async def not_the_snapshot(self: Physical, node: Any, command: str, *rest: Any) -> str:
+    async def not_the_snapshot(self: RedisPhysicalErasure, node: Any, command: str, *rest: Any) -> str:
         return "" if command == "BGSAVE" else await asked(self, node, command, *rest)
 
-    setattr(Physical, "_asked", not_the_snapshot)  # noqa: B010
-
-
-def pages_left() -> None:
-    """Chroma's file keeps its free pages and its log."""
-    from recollect.stores.chroma import store
-
-    setattr(store, "written_anew", lambda directory: True)  # noqa: B010
+    setattr(RedisPhysicalErasure, "_request_rewrite", not_the_snapshot)  # noqa: B010
 
 
 MUTANTS: dict[str, Callable[[], None]] = {
     mutant.__name__: mutant
     for mutant in (
-        normal,
-        early,
-        plain_begin,
-        unfenced,
-        unwatched,
-        dropping,
-        graceless,
-        naive,
-        heedless,
-        hasty,
-        no_intent,
-        split,
-        unchecked,
-        no_ballast,
-        untold,
-        words_left,
-        log_left,
-        gaps_left,
-        rekeyed_in_place,
-        ledger_last,
-        aof_left,
-        snapshot_left,
-        pages_left,
+        synchronous_normal,
+        acknowledge_before_commit,
+        deferred_begin,
+        ignore_fence,
+        ignore_lost_lease,
+        drop_expired_on_write,
+        purge_without_grace,
+        last_write_wins,
+        skip_row_comparison,
+        asynchronous_commit,
+        skip_intent,
+        split_batches,
+        ignore_checksum,
+        no_reserve,
+        ignore_errno,
+        insecure_term_delete,
+        keep_wal,
+        keep_page_gaps,
+        rekey_in_place,
+        write_ledger_last,
+        keep_aof,
+        keep_snapshot,
     )
 }
 
 
 def apply() -> None:
-    """Become the mutant that the environment names, if it names one."""
+    """Apply the mutant that the environment names, if any."""
     if name := os.environ.get(VARIABLE):
         MUTANTS[name]()

@@ -1,4 +1,4 @@
-"""R2 on servers: killed in mid-run and started again, they know every intent behind an effect, and every step done."""
+"""R2 on servers: after a kill and a restart they have every intent behind an effect, and every acknowledged step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import verdict
-from tests.crash.ledger import Ledger
-from tests.crash.nursery import Nursery
-from tests.crash.places import Ground, LogAndTasks, on_postgres, on_redis, store_at
-from tests.crash.table import Table
+from tests.crash import oracle
+from tests.crash.acknowledgments import Ledger
+from tests.crash.forkserver import ForkServer
+from tests.crash.result_table import Table
+from tests.crash.store_locations import Backend, LogAndTasks, on_postgres, on_redis, store_at
 from tests.servers.postgres import Server
 from tests.servers.redis import RedisServer
 
@@ -26,10 +26,10 @@ MUTANT_CRASHES = 4
 
 
 @dataclass(frozen=True)
-class Doomed:
-    """A server of the test's own; a forgetful one loses what it acknowledged."""
+class CrashServer:
+    """A server for one test; `forget` makes it lose acknowledged writes."""
 
-    ground: Ground
+    backend: Backend
     crash: Callable[[], None]
     start: Callable[[], object]
     forget: Callable[[], None]
@@ -37,7 +37,7 @@ class Doomed:
 
 
 @pytest.fixture(params=["redis", "postgres"])
-def doomed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Doomed]:
+def crash_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CrashServer]:
     if request.param == "redis":
         redis = RedisServer(tmp_path / "redis").start()
 
@@ -45,81 +45,87 @@ def doomed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Doomed]:
             with redis.client() as client:
                 client.config_set("appendonly", "no")
 
-        yield Doomed(on_redis(tmp_path, redis), redis.kill, redis.start, forget, "")
+        yield CrashServer(on_redis(tmp_path, redis), redis.kill, redis.start, forget, "")
         redis.kill()
     else:
-        # It does not wait for the disk, which a stop of its processes alone cannot tell.
+        # Without fsync: a stop of the processes alone cannot show the difference.
         postgres = Server()
-        yield Doomed(on_postgres(postgres, "crash"), postgres.crash, postgres.start, lambda: None, "hasty")
+        yield CrashServer(
+            on_postgres(postgres, "crash"), postgres.crash, postgres.start, lambda: None, "asynchronous_commit"
+        )
         postgres.close()
 
 
-async def endured(
-    doomed: Doomed, ledger: Ledger, chance: random.Random, crashes: int, *, forgetful: bool = False
+async def run_through_crashes(
+    crash_server: CrashServer, ledger: Ledger, rng: random.Random, crashes: int, *, lossy: bool = False
 ) -> list[str]:
-    """What is wrong after each crash, and when all is done."""
-    place = doomed.ground.new()
-    store = await store_at(place)  # once: opened again, a server that forgets would be refused
-    nursery = Nursery(ledger.writing, mutant=doomed.mutant if forgetful else "")
+    """Crash the server under running workers; return the faults after each crash and at the end."""
+    place = crash_server.backend.new()
+    store = await store_at(place)  # opened once: a later open would reject a lossy server
+    fork_server = ForkServer(ledger.writing, mutant=crash_server.mutant if lossy else "")
     workers = [
-        nursery.child("agents", "endure", place, ledger.writing, chance.getrandbits(32), TASKS, STEPS)
+        fork_server.start_child("task_worker", "retry", place, ledger.writing, rng.getrandbits(32), TASKS, STEPS)
         for _ in range(WORKERS)
     ]
-    while sum(kind == "ready" for kind, *_ in ledger.lines) < WORKERS:  # opening has no patience with a crash
+    while sum(kind == "ready" for kind, *_ in ledger.lines) < WORKERS:  # opening does not retry after a crash
         ledger.wait(1)
-    if forgetful:
-        doomed.forget()
+    if lossy:
+        crash_server.forget()
     found: list[str] = []
-    # By what was done, not by the time: each step notes that it acts, and that it is done. The last of them are left
-    # out, lest the workers be done before the last crash.
-    moments = sorted(chance.randrange(10, TASKS * STEPS * 3 // 2) for _ in range(crashes))
-    while any(map(nursery.lives, workers)):
+    # By progress, not by time: each step writes two notes. The last quarter has no crash, so that the workers do not
+    # finish before the last one.
+    moments = sorted(rng.randrange(10, TASKS * STEPS * 3 // 2) for _ in range(crashes))
+    while any(map(fork_server.is_alive, workers)):
         ledger.wait(0.02)
         if moments and len(ledger.lines) >= moments[0]:
             moments.pop(0)
-            await asyncio.to_thread(doomed.crash)
+            await asyncio.to_thread(crash_server.crash)
             ledger.read()
-            told = list(ledger.lines)
-            await asyncio.to_thread(doomed.start)
-            if forgetful:
-                doomed.forget()
-            for worker in workers:  # they would do a hundred steps meanwhile
-                nursery.send(worker, signal.SIGSTOP)
-            found += await faults(store, told)
+            notes = list(ledger.lines)
+            await asyncio.to_thread(crash_server.start)
+            if lossy:
+                crash_server.forget()
+            for worker in workers:  # or they would run a hundred steps during the check
+                fork_server.send(worker, signal.SIGSTOP)
+            found += await find_faults(store, notes)
             for worker in workers:
-                nursery.send(worker, signal.SIGCONT)
+                fork_server.send(worker, signal.SIGCONT)
     ledger.read()
-    found += [*verdict.faults_of_lines(ledger.lines), *await faults(store, ledger.lines, ended=True)]
+    found += [*oracle.find_note_faults(ledger.lines), *await find_faults(store, ledger.lines, ended=True)]
     await store.close()
     assert moments == []
-    return found + nursery.complaints().splitlines()[-1:]
+    return found + fork_server.read_errors().splitlines()[-1:]
 
 
-async def faults(store: LogAndTasks, told: Sequence[Sequence[str]], *, ended: bool = False) -> list[str]:
-    """What the store does not know of what the oracle was told."""
-    stories = await verdict.stories(store)
-    found = verdict.forgotten(stories, told)
+async def find_faults(store: LogAndTasks, notes: Sequence[Sequence[str]], *, ended: bool = False) -> list[str]:
+    """Return the acknowledged effects and steps that the store lost; with `ended`, also unfinished tasks."""
+    records = await oracle.load_records(store)
+    found = oracle.find_lost_acknowledgments(records, notes)
     if ended:
-        found += [fault for story in stories for fault in story.faults()]
-        found += [f"{story.task} is {story.status}" for story in stories if story.status != "done"]
-        landed = (len(stories), len(verdict.effects(told)))
+        found += [fault for record in records for fault in record.find_faults()]
+        found += [f"{record.task} is {record.status}" for record in records if record.status != "done"]
+        landed = (len(records), len(oracle.collect_effects(notes)))
         found += [] if landed == (TASKS, TASKS * STEPS) else [f"{landed} tasks and effects"]
     return found
 
 
+@pytest.mark.promise("R2")
 @pytest.mark.timeout(120 + 10 * CRASHES)
-async def test_a_server_that_is_killed_knows_every_intent_behind_an_effect(
-    doomed: Doomed, ledger: Ledger, chance: random.Random, table: Table
+async def test_server_kill_leaves_no_effect_without_intent(
+    crash_server: CrashServer, ledger: Ledger, rng: random.Random, table: Table
 ):
-    found = await endured(doomed, ledger, chance, CRASHES)
+    found = await run_through_crashes(crash_server, ledger, rng, CRASHES)
     ran = sum(line[0] == "effect" for line in ledger.lines)
     done = f"{CRASHES} crashes of the server under {WORKERS} workers, {TASKS * STEPS} steps, {ran} bodies run"
-    table.held("R2", f"{doomed.ground.name}: {done}", len(found))
+    table.add_result("R2", f"{crash_server.backend.name}: {done}", len(found))
     assert found == []
 
 
-async def test_a_server_that_forgets_is_seen(doomed: Doomed, ledger: Ledger, chance: random.Random, table: Table):
-    found = await endured(doomed, ledger, chance, MUTANT_CRASHES, forgetful=True)
-    how = "synchronous_commit = off" if doomed.mutant else "appendonly no"
-    table.seen("R2", f"{doomed.ground.name}: {how}, {MUTANT_CRASHES} crashes", len(found))
+@pytest.mark.mutant("R2")
+async def test_server_losing_acknowledged_writes_is_detected(
+    crash_server: CrashServer, ledger: Ledger, rng: random.Random, table: Table
+):
+    found = await run_through_crashes(crash_server, ledger, rng, MUTANT_CRASHES, lossy=True)
+    how = "synchronous_commit = off" if crash_server.mutant else "appendonly no"
+    table.add_mutant("R2", f"{crash_server.backend.name}: {how}, {MUTANT_CRASHES} crashes", len(found))
     assert any("without an intent" in fault or "is not" in fault for fault in found)

@@ -1,4 +1,4 @@
-"""E1 to E3: what was erased is in no byte of the store, whoever was looking, whenever the process was killed."""
+"""E1 to E3: erased data is in no byte of the store, with open readers and after a kill at any point."""
 
 from __future__ import annotations
 
@@ -13,126 +13,134 @@ from typing import Any
 import pytest
 
 from recollect import AgentMemory
-from recollect.lifecycle import beside
-from recollect.memory import restore_store
-from recollect.runtime.failpoints import ERASURE_POINTS, VARIABLE
+from recollect.durable.failpoints import ERASURE_POINTS, FAILPOINTS_VARIABLE
+from recollect.erasure import receipt_file
+from recollect.portability.restore import restore_store
 from recollect.stores.sqlite import SqliteStore
 from tests.crash import canaries, mutants
-from tests.crash.canaries import EACH, Canary, left
-from tests.crash.eraser import again
-from tests.crash.processes import ROOT, command, environment, line_of, start, tell
-from tests.crash.table import Table
+from tests.crash.canaries import EACH, Canary, count_left
+from tests.crash.erase_worker import resume_erasure
+from tests.crash.process_launcher import ROOT, command, environment, read_line, send_line, start
+from tests.crash.result_table import Table
 from tests.embedders import HashEmbedder
 
-Told = dict[str, list[Canary]]
+CanariesByKind = dict[str, list[Canary]]
 
 ASKED = 20
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Told, Told]:
-    """A store with the canaries of two users, once for all; each test works on a copy."""
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CanariesByKind, CanariesByKind]:
+    """Create a store with the canaries of two users; each test copies it."""
     path = tmp_path_factory.mktemp("erasure") / "filled.db"
-    told = asyncio.run(canaries.fill(path, "ada", "bob"))
-    ada, bob = told["ada"], told["bob"]
-    assert left(path, ada) == left(path, bob) == EACH * len(ada)
+    planted = asyncio.run(canaries.fill(path, "ada", "bob"))
+    ada, bob = planted["ada"], planted["bob"]
+    assert count_left(path, ada) == count_left(path, bob) == EACH * len(ada)
     return path, ada, bob
 
 
 @pytest.fixture(scope="module")
-def erased(filled: tuple[Path, Told, Told], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A store after its erasure, for those who restore an older one; and the receipt."""
+def erased(
+    filled: tuple[Path, CanariesByKind, CanariesByKind], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """Erase a copy of the store; return it and the receipt, for the tests that restore an older copy."""
     path = Path(shutil.copyfile(filled[0], tmp_path_factory.mktemp("erased") / "agent.db"))
     return path, run("erase", path)["receipt"]
 
 
 @pytest.fixture
-def copied(filled: tuple[Path, Told, Told], tmp_path: Path) -> Path:
+def copied(filled: tuple[Path, CanariesByKind, CanariesByKind], tmp_path: Path) -> Path:
     return Path(shutil.copyfile(filled[0], tmp_path / "agent.db"))
 
 
 def run(*arguments: object, mutant: str = "", rules: str = "") -> dict[str, Any]:
-    """What the process told; nothing when it was killed."""
+    """Run the worker and return its last report, or {} if it was killed."""
     done = subprocess.run(
-        command("eraser", *arguments),
+        command("erase_worker", *arguments),
         cwd=ROOT,
-        env={**environment(mutant), **({VARIABLE: rules} if rules else {})},
+        env={**environment(mutant), **({FAILPOINTS_VARIABLE: rules} if rules else {})},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode in (0, -9), done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
-    return told
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
+    return report
 
 
-def everything(path: Path) -> Counter[str]:
-    """How much each user still has, by any space that is theirs."""
+def count_spaces(path: Path) -> Counter[str]:
+    """Return how many spaces each user still has."""
 
-    async def counted() -> Counter[str]:
+    async def count() -> Counter[str]:
         store = SqliteStore.open(path, readers=1)
-        found = Counter(space.user or f"agent {space.agent}" for space in await store.holdings())
+        found = Counter(space.user or f"agent {space.agent}" for space in await store.list_traced_spaces())
         assert await store.check() == []
         await store.close()
         return found
 
-    return asyncio.run(counted())
+    return asyncio.run(count())
 
 
-def test_of_a_hundred_canaries_a_tier_none_is_left_while_others_look_on(
-    filled: tuple[Path, Told, Told], copied: Path, table: Table
+@pytest.mark.promise("E1")
+def test_erase_leaves_no_canary_beside_open_reader(
+    filled: tuple[Path, CanariesByKind, CanariesByKind], copied: Path, table: Table
 ):
     _, ada, bob = filled
-    onlooker = start("eraser", "look on", copied, "idle")
-    assert json.loads(line_of(onlooker)) == {"found": 5}
-    line_of(onlooker)
+    reader = start("erase_worker", "read", copied, "idle")
+    assert json.loads(read_line(reader)) == {"found": 5}
+    read_line(reader)
     receipt = run("erase", copied)["receipt"]
-    tell(onlooker)
-    seen = json.loads(line_of(onlooker))
-    found = left(copied, ada)
-    onlooker.communicate()
-    table.held("E1", f"{EACH * len(ada)} canaries of {len(ada)} kinds erased beside an open reader", found)
+    send_line(reader)
+    seen = json.loads(read_line(reader))
+    found = count_left(copied, ada)
+    reader.communicate()
+    table.add_result("E1", f"{EACH * len(ada)} canaries of {len(ada)} kinds erased beside an open reader", found)
     assert (receipt["status"], found) == ("complete", 0)
     assert sum(receipt["erased"].values()) == EACH * len(ada)
-    # Of the other process nothing is found, and its copies in memory are gone with its next question.
+    # The other process finds nothing, and its next query clears its cache.
     assert seen == {"found": 0, "others": 5, "cached": 1}
-    assert left(copied, bob) == EACH * len(bob)
-    assert set(everything(copied)) == {"bob", "agent helper"}
+    assert count_left(copied, bob) == EACH * len(bob)
+    assert set(count_spaces(copied)) == {"bob", "agent helper"}
 
 
-def test_a_reader_in_the_middle_of_a_question_makes_it_pending_until_it_has_its_answer(
-    filled: tuple[Path, Told, Told], copied: Path, table: Table
+@pytest.mark.promise("E1")
+def test_erase_is_pending_until_open_snapshot_ends(
+    filled: tuple[Path, CanariesByKind, CanariesByKind], copied: Path, table: Table
 ):
-    onlooker = start("eraser", "look on", copied, "hold")
-    line_of(onlooker), line_of(onlooker)
+    reader = start("erase_worker", "read", copied, "hold")
+    read_line(reader), read_line(reader)
     receipt = run("erase", copied)["receipt"]
-    waiting = asyncio.run(again(copied))
-    tell(onlooker)
-    line_of(onlooker)
-    done = asyncio.run(again(copied))
-    found = left(copied, filled[1])
-    onlooker.communicate()
-    table.held("E1", "erased while a reader stood at an earlier moment: pending, then complete", found)
+    waiting = asyncio.run(resume_erasure(copied))
+    send_line(reader)
+    read_line(reader)
+    done = asyncio.run(resume_erasure(copied))
+    found = count_left(copied, filled[1])
+    reader.communicate()
+    table.add_result("E1", "erased while a reader held an older snapshot: pending, then complete", found)
     assert (receipt["status"], waiting["receipts"]) == ("pending_physical", [])
-    assert [one["status"] for one in done["receipts"]] == ["complete"]
+    assert [receipt_data["status"] for receipt_data in done["receipts"]] == ["complete"]
     assert (done["holds"], found) == ([True], 0)
 
 
-@pytest.mark.parametrize("mutant", ["words_left", "log_left", "gaps_left"])
-def test_mutants_leave_canaries_behind(filled: tuple[Path, Told, Told], copied: Path, table: Table, mutant: str):
-    reader = SqliteStore.open(copied, readers=1)  # or the log would go when the last process closes it
+@pytest.mark.mutant("E1")
+@pytest.mark.parametrize("mutant", ["insecure_term_delete", "keep_wal", "keep_page_gaps"])
+def test_erase_mutant_leaves_canaries(
+    filled: tuple[Path, CanariesByKind, CanariesByKind], copied: Path, table: Table, mutant: str
+):
+    reader = SqliteStore.open(copied, readers=1)  # keeps the log, which the last closing process deletes
     receipt = run("erase", copied, mutant=mutant)["receipt"]
-    found = left(copied, filled[1])
+    found = count_left(copied, filled[1])
     asyncio.run(reader.close())
-    told = " ".join((mutants.MUTANTS[mutant].__doc__ or mutant).split())
-    table.seen("E1", told, found)
+    planted = " ".join((mutants.MUTANTS[mutant].__doc__ or mutant).split())
+    table.add_mutant("E1", planted, found)
     assert found > 0
-    # And the product's own look at its bytes has seen it too.
+    # The scan of the erasure has found it too.
     assert receipt["status"] == "pending_physical"
 
 
-def test_killed_in_any_phase_the_next_process_ends_what_was_begun(
-    filled: tuple[Path, Told, Told], tmp_path: Path, table: Table
+@pytest.mark.promise("E2")
+def test_erase_killed_in_any_phase_is_finished_by_next_process(
+    filled: tuple[Path, CanariesByKind, CanariesByKind], tmp_path: Path, table: Table
 ):
     source, ada, bob = filled
     visited = tmp_path / "visited"
@@ -140,78 +148,92 @@ def test_killed_in_any_phase_the_next_process_ends_what_was_begun(
     for point in ERASURE_POINTS:
         path = Path(shutil.copyfile(source, tmp_path / f"{point}.db"))
         assert run("erase", path, rules=f"visited={visited};{point}=kill9@1") == {}
-        done = asyncio.run(again(path))
-        faults += [f"{point}: {fault}" for fault in _faults(path, done, ada, bob)]
+        done = asyncio.run(resume_erasure(path))
+        faults += [f"{point}: {fault}" for fault in _find_faults(path, done, ada, bob)]
     seen = set(visited.read_text().split())
-    table.held("E2", f"killed at each of {len(seen)} points of an erasure, then gone on with", len(faults))
+    table.add_result("E2", f"killed at each of {len(seen)} points of an erasure, then resumed", len(faults))
     assert faults == []
     assert seen == set(ERASURE_POINTS)
 
 
-def test_a_ledger_that_is_written_last_is_seen(filled: tuple[Path, Told, Told], copied: Path, table: Table):
-    run("erase", copied, mutant="ledger_last", rules="erase.deleted=kill9@1")
-    faults = _faults(copied, asyncio.run(again(copied)), filled[1], filled[2])
-    table.seen("E2", "the ledger's row is written last", len(faults))
+@pytest.mark.mutant("E2")
+def test_ledger_written_last_is_detected(
+    filled: tuple[Path, CanariesByKind, CanariesByKind], copied: Path, table: Table
+):
+    run("erase", copied, mutant="write_ledger_last", rules="erase.deleted=kill9@1")
+    faults = _find_faults(copied, asyncio.run(resume_erasure(copied)), filled[1], filled[2])
+    table.add_mutant("E2", "the ledger's row is written last", len(faults))
     assert faults
 
 
-def _faults(path: Path, done: dict[str, Any], ada: Told, bob: Told) -> list[str]:
-    """What is wrong after a process that was killed and one that came after it."""
+def _find_faults(path: Path, done: dict[str, Any], ada: CanariesByKind, bob: CanariesByKind) -> list[str]:
+    """Return the faults of a store and its receipts after a killed process and its successor."""
     found = list(done["faults"])
-    if [one["status"] for one in done["receipts"]] != ["complete"] or done["holds"] != [True]:
+    if [receipt_data["status"] for receipt_data in done["receipts"]] != ["complete"] or done["holds"] != [True]:
         found.append(f"the receipts are {done['receipts']}, and hold: {done['holds']}")
     elif sum(done["receipts"][0]["erased"].values()) != EACH * len(ada):
         found.append(f"the receipt counts {done['receipts'][0]['erased']}")
-    if count := left(path, ada):
+    if count := count_left(path, ada):
         found.append(f"{count} canaries are left")
-    if (count := left(path, bob)) != EACH * len(bob):
-        found.append(f"{count} canaries of the other are there")
-    known = beside.read(beside_of(path))
-    if known is None or len(known.entered) != 1 or len(known.receipts) != 1:
-        found.append("the file beside the store does not tell of the one erasure")
+    if (count := count_left(path, bob)) != EACH * len(bob):
+        found.append(f"{count} canaries of the other user are there")
+    known = receipt_file.read_receipt_file(receipt_path(path))
+    if known is None or len(known.erasures) != 1 or len(known.receipts) != 1:
+        found.append("the receipt file beside the store does not list the one erasure")
     return found
 
 
 class TestRestoring:
-    """E3."""
+    """E3: older copies and backups."""
 
-    async def test_an_older_copy_that_takes_the_place_of_the_store_forgets_before_it_serves(
-        self, filled: tuple[Path, Told, Told], erased: tuple[Path, dict[str, Any]], copied: Path, table: Table
+    @pytest.mark.promise("E3")
+    async def test_older_copy_in_place_replays_erasure_before_reads(
+        self,
+        filled: tuple[Path, CanariesByKind, CanariesByKind],
+        erased: tuple[Path, dict[str, Any]],
+        copied: Path,
+        table: Table,
     ):
-        # As an operator would, who knows of no command: the backup is put where the store was.
-        shutil.copyfile(beside_of(erased[0]), beside_of(copied))
-        found = await self._recalled(copied, filled[1])
-        table.held("E3", f"{3 * ASKED} recalls from an older copy in the place of the store", found)
-        assert (found, left(copied, filled[1])) == (0, 0)
-        assert set(everything_of(copied)) == {"bob", "agent helper"}
+        # Like an operator who copies the backup over the store without a command.
+        shutil.copyfile(receipt_path(erased[0]), receipt_path(copied))
+        found = await self._count_recalled(copied, filled[1])
+        table.add_result("E3", f"{3 * ASKED} recalls from an older copy in the place of the store", found)
+        assert (found, count_left(copied, filled[1])) == (0, 0)
+        assert set(count_spaces_in_thread(copied)) == {"bob", "agent helper"}
 
-    async def test_a_backup_restored_with_the_receipts_forgets(
-        self, filled: tuple[Path, Told, Told], erased: tuple[Path, dict[str, Any]], tmp_path: Path, table: Table
+    @pytest.mark.promise("E3")
+    async def test_backup_restored_with_receipts_replays_erasure(
+        self,
+        filled: tuple[Path, CanariesByKind, CanariesByKind],
+        erased: tuple[Path, dict[str, Any]],
+        tmp_path: Path,
+        table: Table,
     ):
         restored = tmp_path / "elsewhere" / "new.db"
         restored.parent.mkdir()
-        done = await restore_store(filled[0], restored, beside_of(erased[0]))
-        found = await self._recalled(restored, filled[1])
-        table.held("E3", f"{3 * ASKED} recalls from a backup restored with the receipts", found)
-        assert [one.id for one in done.replayed] == [erased[1]["id"]]
-        assert (found, left(restored, filled[1])) == (0, 0)
+        done = await restore_store(filled[0], restored, receipt_path(erased[0]))
+        found = await self._count_recalled(restored, filled[1])
+        table.add_result("E3", f"{3 * ASKED} recalls from a backup restored with the receipts", found)
+        assert [receipt_data.id for receipt_data in done.replayed] == [erased[1]["id"]]
+        assert (found, count_left(restored, filled[1])) == (0, 0)
         assert sorted(file.name for file in restored.parent.iterdir()) == ["new.db", "new.db.erasures.jsonl"]
 
-    async def test_without_the_replay_the_older_copy_remembers(
-        self, filled: tuple[Path, Told, Told], copied: Path, table: Table
+    @pytest.mark.mutant("E3")
+    async def test_older_copy_without_receipts_returns_erased_data(
+        self, filled: tuple[Path, CanariesByKind, CanariesByKind], copied: Path, table: Table
     ):
-        found = await self._recalled(copied, filled[1])
-        table.seen("E3", "nothing is replayed", found)
+        found = await self._count_recalled(copied, filled[1])
+        table.add_mutant("E3", "nothing is replayed", found)
         assert found > 0
 
-    async def _recalled(self, path: Path, told: Told) -> int:
-        """How often somebody's own words find something of theirs, in a recall or in a tier that is asked itself."""
+    async def _count_recalled(self, path: Path, planted: CanariesByKind) -> int:
+        """Return how many canaries of the user a recall or a search in a tier still finds."""
         found = 0
         async with AgentMemory.open(
             path, tenant="acme", user="ada", agent="helper", session="session-of-ada", embedder=HashEmbedder()
         ) as memory:
             for tier in ("semantic items", "conversation entries", "episodic entries"):
-                for canary in told[tier][:ASKED]:
+                for canary in planted[tier][:ASKED]:
                     answers = (
                         await memory.recall(canary.text),
                         await memory.semantic.search(canary.word, min_relevance=0.0, mode="text"),
@@ -222,15 +244,17 @@ class TestRestoring:
         return found
 
 
-def beside_of(path: Path) -> Path:
+def receipt_path(path: Path) -> Path:
     return path.with_name(path.name + ".erasures.jsonl")
 
 
-def everything_of(path: Path) -> Counter[str]:
+def count_spaces_in_thread(path: Path) -> Counter[str]:
     import threading
 
-    held: list[Counter[str]] = []
-    thread = threading.Thread(target=lambda: held.append(everything(path)))  # a loop runs here already
+    results: list[Counter[str]] = []
+    thread = threading.Thread(
+        target=lambda: results.append(count_spaces(path))
+    )  # this thread already runs an event loop
     thread.start()
     thread.join()
-    return held[0]
+    return results[0]

@@ -1,60 +1,63 @@
-"""R1, place by place: killed at every named point of a run, a task goes on from there."""
+"""R1 at each failpoint: a task that is killed at any named point of a run resumes from there."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
-from recollect.runtime.failpoints import POINTS, VARIABLE
+import pytest
+
+from recollect.durable.failpoints import FAILPOINTS_VARIABLE, RUN_POINTS
 from recollect.stores.sqlite import SqliteStore
-from tests.crash import verdict
-from tests.crash.ledger import Ledger
-from tests.crash.nursery import Nursery
-from tests.crash.table import Table
+from tests.crash import oracle
+from tests.crash.acknowledgments import Ledger
+from tests.crash.forkserver import ForkServer
+from tests.crash.result_table import Table
 
 STEPS = 6
 AT_ONCE = 3
-# What happens at every step can happen at any of them; the rest once in a run.
-OFTEN = ("body.before", "body.after", "completion.before", "completion.after")
+# Points that a run passes at every step; it passes the others once.
+REPEATED_POINTS = ("body.before", "body.after", "completion.before", "completion.after")
 
 
-async def test_killed_at_every_named_point_a_task_goes_on(tmp_path: Path, chance: random.Random, table: Table):
+@pytest.mark.promise("R1")
+async def test_task_killed_at_each_failpoint_resumes(tmp_path: Path, rng: random.Random, table: Table):
     visited = tmp_path / "visited"
-    visits = {point: chance.randint(1, STEPS) if point in OFTEN else 1 for point in POINTS}
+    visits = {point: rng.randint(1, STEPS) if point in REPEATED_POINTS else 1 for point in RUN_POINTS}
     found: list[str] = []
-    # A few at a time: they mostly wait for leases to run out.
-    for some in (POINTS[start : start + AT_ONCE] for start in range(0, len(POINTS), AT_ONCE)):
+    # A few at a time: they mostly wait for leases to expire.
+    for some in (RUN_POINTS[start : start + AT_ONCE] for start in range(0, len(RUN_POINTS), AT_ONCE)):
         ledgers = {point: Ledger() for point in some}
-        nursery = Nursery(*(ledger.writing for ledger in ledgers.values()))
-        # Twice: the second worker comes over what the first has left, and is not killed.
+        fork_server = ForkServer(*(ledger.writing for ledger in ledgers.values()))
+        # The first worker is killed; the second one resumes the task and is not killed.
         for kills in (True, False):
             workers = []
             for point, ledger in ledgers.items():
                 rules = f"visited={visited}" + (f";{point}=kill9@{visits[point]}" if kills else "")
-                given = ("troubled", tmp_path / f"{point}.db", ledger.writing, 1, STEPS)
-                workers.append(nursery.child("agents", *given, environ={VARIABLE: rules}))
+                args = ("flaky", tmp_path / f"{point}.db", ledger.writing, 1, STEPS)
+                workers.append(fork_server.start_child("task_worker", *args, environ={FAILPOINTS_VARIABLE: rules}))
             for worker in workers:
-                nursery.wait(worker)
-        nursery.end()
+                fork_server.wait(worker)
+        fork_server.close()
         for point, ledger in ledgers.items():
-            wrong = await faults(tmp_path / f"{point}.db", ledger.read())
+            wrong = await find_faults(tmp_path / f"{point}.db", ledger.read())
             found += [f"{point}@{visits[point]}: {fault}" for fault in wrong]
             ledger.close()
     seen = set(visited.read_text().split())
-    table.held("R1", f"killed at each of {len(seen)} named points, of {len(POINTS)} there are", len(found))
+    table.add_result("R1", f"killed at each of {len(seen)} failpoints, of {len(RUN_POINTS)}", len(found))
     assert found == []
-    assert seen == set(POINTS)
+    assert seen == set(RUN_POINTS)
 
 
-async def faults(path: Path, lines: list[list[str]]) -> list[str]:
+async def find_faults(path: Path, lines: list[list[str]]) -> list[str]:
     store = SqliteStore.open(path, readers=1)
-    [story] = await verdict.stories(store)
-    found = verdict.faults_of_lines(lines) + story.faults() + await store.check()
+    [record] = await oracle.load_records(store)
+    found = oracle.find_note_faults(lines) + record.find_faults() + await store.check()
     await store.close()
-    if (story.status, len(story.completed)) != ("done", STEPS):
-        found.append(f"the task ended as {story.status} with {story.completed}")
+    if (record.status, len(record.completed)) != ("done", STEPS):
+        found.append(f"the task ended as {record.status} with {record.completed}")
     if lines.count(["end"]) != 1:
-        found.append(f"{lines.count(['end'])} of the two workers came to their end: nobody was killed, or both")
-    if len(verdict.effects(lines)) != STEPS:
-        found.append(f"{len(verdict.effects(lines))} effects landed, of {STEPS}")
+        found.append(f"{lines.count(['end'])} of the two workers finished, expected 1")
+    if len(oracle.collect_effects(lines)) != STEPS:
+        found.append(f"{len(oracle.collect_effects(lines))} effects landed, of {STEPS}")
     return found

@@ -1,4 +1,4 @@
-"""D5: a full disk is told as such, breaks nothing, and leaves reading and deleting possible."""
+"""D5: a full disk raises StoreFull, damages nothing, and still allows reads and deletes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.ledger import Ledger
-from tests.crash.processes import ROOT, command, environment
-from tests.crash.table import Table
+from tests.crash.acknowledgments import Ledger
+from tests.crash.process_launcher import ROOT, command, environment
+from tests.crash.result_table import Table
 
-# Each way to run out of room: what has to be done first, in a mount namespace of its own, so that it ends with it.
-# 4 KiB blocks: with smaller ones SQLite's shared memory has holes, which the kernel cannot fill on a full disk
-# and ends the process for (SIGBUS).
+# The shell command that prepares each kind of full disk, in a mount namespace that ends with the process.
+# 4 KiB blocks: with smaller ones SQLite's shared memory has holes, and the kernel kills the process with SIGBUS when
+# it cannot fill them on a full disk.
 MOUNTS = {
     "pages": "true",
     "file size": "true",
@@ -25,16 +25,16 @@ MOUNTS = {
 }
 
 
-def filled(way: str, folder: Path, ledger: Ledger, mutant: str = "") -> list[list[str]]:
-    """Run the filler where there is little room; what it told."""
+def run_filler(way: str, folder: Path, ledger: Ledger, mutant: str = "") -> list[list[str]]:
+    """Run the disk filler on a small disk and return its notes."""
     place = folder / "small"
     place.mkdir()
     image = folder / "image"
     with image.open("wb") as file:
         file.truncate(4 << 20)
     mount = MOUNTS[way].format(folder=shlex.quote(str(place)), image=shlex.quote(str(image)))
-    run = shlex.join(command("filler", way, place / "store.db", ledger.writing))
-    # Root in a user namespace may mount a tmpfs but no loop device; for that it has to be root itself.
+    run = shlex.join(command("disk_filler", way, place / "store.db", ledger.writing))
+    # Root in a user namespace may mount a tmpfs; a loop device requires real root.
     apart = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
     done = subprocess.run(
         [*(apart if mount != "true" else []), "sh", "-c", f"({mount}) > /dev/null 2>&1 || exit 99; {run}"],
@@ -50,33 +50,38 @@ def filled(way: str, folder: Path, ledger: Ledger, mutant: str = "") -> list[lis
     return ledger.read()
 
 
-def faults_of(lines: list[list[str]]) -> list[str]:
+def find_note_faults(lines: list[list[str]]) -> list[str]:
     wrong = [f"refused by {line[1]}" for line in lines if line[0] == "refused" and line[1] != "StoreFull"]
     return wrong + [" ".join(line[1:]) for line in lines if line[0] == "fault"]
 
 
+@pytest.mark.promise("D5")
 @pytest.mark.parametrize("way", MOUNTS)
-def test_a_full_disk_is_told_and_forgetting_works(way: str, tmp_path: Path, ledger: Ledger, table: Table):
-    assert shutil.which("unshare"), "unshare is not here; install util-linux"
-    lines = filled(way, tmp_path, ledger)
+def test_full_disk_raises_store_full_and_allows_deletes(way: str, tmp_path: Path, ledger: Ledger, table: Table):
+    assert shutil.which("unshare"), "unshare is missing; install util-linux"
+    lines = run_filler(way, tmp_path, ledger)
     if lines == [["impossible"]]:
         assert way.startswith("loop"), f"{way} cannot be mounted here"
-        table.held("D5", f"{way}: not possible here (needs root and a loop device)", 0)
+        table.add_result("D5", f"{way}: not possible here (needs root and a loop device)", 0)
         return
-    found = faults_of(lines)
+    found = find_note_faults(lines)
     kinds = [line[0] for line in lines]
-    done = f"full by {way}: {kinds.count('refused')} writes refused, {kinds.count('deleted')} deletions made"
-    table.held("D5", done, len(found))
+    done = f"full by {way}: {kinds.count('refused')} writes rejected, {kinds.count('deleted')} deletions made"
+    table.add_result("D5", done, len(found))
     assert found == []
     assert kinds.count("refused") == 4
     assert lines[-1][0] == "end"
 
 
+@pytest.mark.mutant("D5")
 @pytest.mark.parametrize(
     ("way", "mutant", "fault"),
-    [("tmpfs of 2 MB", "no_ballast", "not deleted: StoreFull"), ("file size", "untold", "refused by StoreUnavailable")],
+    [
+        ("tmpfs of 2 MB", "no_reserve", "not deleted: StoreFull"),
+        ("file size", "ignore_errno", "refused by StoreUnavailable"),
+    ],
 )
-def test_what_would_be_wrong_is_seen(way: str, mutant: str, fault: str, tmp_path: Path, ledger: Ledger, table: Table):
-    found = faults_of(filled(way, tmp_path, ledger, mutant))
-    table.seen("D5", f"{mutant.replace('_', ' ')}, {way}", len(found))
+def test_full_disk_mutant_is_detected(way: str, mutant: str, fault: str, tmp_path: Path, ledger: Ledger, table: Table):
+    found = find_note_faults(run_filler(way, tmp_path, ledger, mutant))
+    table.add_mutant("D5", f"{mutant.replace('_', ' ')}, {way}", len(found))
     assert fault in found

@@ -1,4 +1,4 @@
-"""An agent that calls six tools, and tells the oracle of every effect and of every result it was told is kept."""
+"""An agent that calls six tools and notes every effect and every saved result."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from recollect import AgentMemory, AgentWithMemory
-from recollect.agent import AgentEvent, journal, rounds
-from recollect.agent.journal import Kept
+from recollect.agent import AgentEvent, journal, loop
+from recollect.agent.journal import DurableJournal
+from recollect.durable import failpoints, lease
 from recollect.errors import FencedOut
-from recollect.inference.chat import ChatMessage, OnText, Reply, ToolCall, ToolSpec
-from recollect.runtime import failpoints, lease
-from tests.crash.ledger import note
-from tests.crash.nursery import raise_children
+from recollect.models.chat import ChatMessage, Reply, TextCallback, ToolCall, ToolSpec
+from tests.crash.acknowledgments import note
+from tests.crash.forkserver import serve
 from tests.embedders import HashEmbedder
 
 MUTANT = "CRASH_TOOL_AGENT"
@@ -29,7 +29,7 @@ _LEASE = 0.4
 
 
 class Planner:
-    """A model that knows from the dialogue how far the work is. Asked twice, it words its wishes in another way."""
+    """A scripted model that continues from the dialogue; its wording differs in each process."""
 
     name = "planner"
 
@@ -39,23 +39,23 @@ class Planner:
         *,
         system: str = "",
         tools: Sequence[ToolSpec] = (),
-        on_text: OnText | None = None,
+        on_text: TextCallback | None = None,
         may_call: bool = True,
     ) -> Reply:
-        done = sum(one.role == "assistant" for one in messages)
+        done = sum(message.role == "assistant" for message in messages)
         if done == len(_ROUNDS):
-            return Reply("booked: " + " ".join(one.content for one in messages if one.role == "tool"))
-        wanted = [ToolCall(f"{done}_{one}", one, {"wording": f"by {os.getpid()}"}) for one in _ROUNDS[done]]
+            return Reply("booked: " + " ".join(message.content for message in messages if message.role == "tool"))
+        wanted = [ToolCall(f"{done}_{name}", name, {"wording": f"by {os.getpid()}"}) for name in _ROUNDS[done]]
         return Reply("", tuple(wanted), "tools")
 
     async def close(self) -> None:
         return
 
 
-def tools_of(notes: int) -> list[Callable[..., Any]]:
-    """Every second one runs in a thread."""
+def make_tools(notes: int) -> list[Callable[..., Any]]:
+    """Return the tools; every second one is synchronous and runs in a thread."""
 
-    def made(name: str, place: int) -> Callable[..., Any]:
+    def make_tool(name: str, place: int) -> Callable[..., Any]:
         def act(wording: str, idempotency_key: str) -> str:
             note(notes, "effect", name, idempotency_key, wording.replace(" ", "_"))
             return name
@@ -67,7 +67,7 @@ def tools_of(notes: int) -> list[Callable[..., Any]]:
         chosen.__name__ = name
         return chosen
 
-    return [made(name, place) for place, name in enumerate(TOOLS)]
+    return [make_tool(name, place) for place, name in enumerate(TOOLS)]
 
 
 async def run(path: Path, notes: int) -> None:
@@ -77,43 +77,43 @@ async def run(path: Path, notes: int) -> None:
 
     async with AgentMemory.open(path, embedder=HashEmbedder()) as memory:
         agent = AgentWithMemory(
-            memory, tools_of(notes), Planner(), on_event=watch, lease_ttl=_LEASE, on_conflict="wait"
+            memory, make_tools(notes), Planner(), on_event=watch, lease_ttl=_LEASE, on_conflict="wait"
         )
         answer = ""
         while not answer:
-            with suppress(FencedOut):  # on a machine so slow that the lease ran out: it goes on where it stopped
+            with suppress(FencedOut):  # the lease expired on a slow machine: resume
                 answer = await agent.run(TASK, task_id="journey")
-        told = [one.metadata.get("step") for one in await memory.episodic.get_recent(50)]
-        steps = [one for one in told if one is not None]
-        said = await memory.conversation.get_last_n(10)
-        note(notes, "end", answer.replace(" ", "_"), len(steps), len(set(steps)), len(said))
+        step_ids = [episode.metadata.get("step") for episode in await memory.episodic.get_recent(50)]
+        steps = [step_id for step_id in step_ids if step_id is not None]
+        messages_kept = await memory.conversation.get_last_n(10)
+        note(notes, "end", answer.replace(" ", "_"), len(steps), len(set(steps)), len(messages_kept))
 
 
-def forgetful() -> None:
-    """What tools returned is not kept."""
-    has = Kept.has
-    setattr(Kept, "has", lambda self, name: has(self, name) and not name.startswith("tool_"))  # noqa: B010
+def forget_results() -> None:
+    """Do not reuse the results of tools."""
+    has = DurableJournal.has_value
+    setattr(DurableJournal, "has_value", lambda self, name: has(self, name) and not name.startswith("tool_"))  # noqa: B010
 
 
-def unsure() -> None:
-    """What the model answered is not kept, nor what its calls were given, by which a run would notice."""
-    known = Kept.known
-    setattr(Kept, "known", lambda self, name: None if name.startswith("reply_") else known(self, name))  # noqa: B010
-    setattr(Kept, "inputs", lambda self, prefix: {})  # noqa: B010
+def forget_replies() -> None:
+    """Do not reuse the replies of the model, nor the inputs of started calls, which would show the difference."""
+    known = DurableJournal.get_value
+    setattr(DurableJournal, "get_value", lambda self, name: None if name.startswith("reply_") else known(self, name))  # noqa: B010
+    setattr(DurableJournal, "find_started_inputs", lambda self, prefix: {})  # noqa: B010
 
 
-def fickle() -> None:
-    """A call has another key in every process."""
-    key_of = Kept.key_of
-    setattr(Kept, "key_of", lambda self, name: f"{key_of(self, name)}-{os.getpid()}")  # noqa: B010
+def change_keys() -> None:
+    """Use another idempotency key in every process."""
+    key_of = DurableJournal.make_idempotency_key
+    setattr(DurableJournal, "make_idempotency_key", lambda self, name: f"{key_of(self, name)}-{os.getpid()}")  # noqa: B010
 
 
-def late() -> None:
-    """Results are kept together, when the next reply comes."""
-    keep = Kept.keep
+def delay_commit() -> None:
+    """Save the results of tools together with the next reply."""
+    keep = DurableJournal.commit
     waiting: dict[str, Any] = {}
 
-    async def kept_later(self: Kept, done: Any, **more: Any) -> None:
+    async def commit_later(self: DurableJournal, done: Any, **more: Any) -> None:
         if done and all(name.startswith("tool_") for name in done):
             waiting.update(done)
             self._values.update(done)
@@ -122,17 +122,17 @@ def late() -> None:
         waiting.clear()
         await keep(self, together, **more)
 
-    setattr(Kept, "keep", kept_later)  # noqa: B010
+    setattr(DurableJournal, "commit", commit_later)  # noqa: B010
 
 
-MUTANTS = {one.__name__: one for one in (forgetful, unsure, fickle, late)}
+MUTANTS = {mutant.__name__: mutant for mutant in (forget_results, forget_replies, change_keys, delay_commit)}
 
 
 def main(arguments: list[str]) -> None:
-    # The mother has loaded everything, and fail points are read when the runtime is loaded.
-    reach = failpoints.armed(os.environ.get(failpoints.VARIABLE, ""))
-    for module in (journal, rounds, lease):
-        setattr(module, "reach", reach)  # noqa: B010 - imported by name, which mypy would not have assigned
+    # The fork server has imported the runtime, which reads its failpoints at import.
+    reach = failpoints.arm_failpoints(os.environ.get(failpoints.FAILPOINTS_VARIABLE, ""))
+    for module in (journal, loop, lease):
+        setattr(module, "reach_failpoint", reach)  # noqa: B010 - imported by name, which mypy would not have assigned
     if mutant := os.environ.get(MUTANT):
         MUTANTS[mutant]()
     logging.disable(logging.WARNING)
@@ -141,4 +141,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    raise_children()
+    serve()

@@ -1,4 +1,4 @@
-"""Reads Markdown as a reader does: fenced blocks in order, commands with their output, links, pictures and headings."""
+"""Markdown parsing: fenced blocks in order, commands with their output, links, pictures and headings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FENCE = re.compile(r"^(?P<fence>`{3,})(?P<kind>[\w+-]*)[^\n]*\n(?P<text>.*?)^(?P
 LINK = re.compile(r"\[(?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*\]\((?P<target>[^)\s]+)\)")
 PICTURE = re.compile(r"!\[(?P<says>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 IMAGE = re.compile(r'<img src="(?P<target>[^"]+)"[^>]* alt="(?P<says>[^"]*)"')
-# Unseen by who reads the page: what a model answers in the blocks that follow, in this order.
+# Comments that script the model's answers for the blocks below, in order.
 ANSWER = re.compile(r"^<!-- the model (?P<does>says|calls) (?P<what>.+?) -->$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+\s+(?P<title>.+?)\s*$", re.MULTILINE)
 
@@ -48,20 +48,20 @@ def blocks(page: Path) -> list[Block]:
 
 
 def answers(page: Path) -> list[Say]:
-    """`<!-- the model says It rains. -->` is one answer, and `<!-- the model calls look {"at": "x"} -->` is another."""
+    """Return the scripted answers: `<!-- the model says Hi. -->` or `<!-- the model calls look {"at": "x"} -->`."""
     return [
-        Say(" ".join(match["what"].split())) if match["does"] == "says" else _calling(match["what"])
+        Say(" ".join(match["what"].split())) if match["does"] == "says" else _build_call(match["what"])
         for match in ANSWER.finditer(page.read_text(encoding="utf-8"))
     ]
 
 
-def _calling(what: str) -> Say:
+def _build_call(what: str) -> Say:
     name, _, arguments = what.partition(" ")
     return Say(calls=(Call(name, json.loads(arguments or "{}")),))
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """In `bash` every line is a command; in `console` those after `$ ` are, and what follows is what they print."""
+    """Yield the commands of a block: every line in `bash`; in `console`, lines after `$ `, each with its output."""
     lines = block.text.replace("\\\n", "  ").splitlines()
     if block.kind != "console":
         for offset, line in enumerate(lines):
@@ -79,14 +79,14 @@ def without_comment(line: str) -> str:
 
 
 def says(printed: str, expected: str) -> bool:
-    """Whether the expected text appears as it stands; spacing is free, and … stands for anything."""
+    """Return True if the expected text was printed; spacing is ignored, and … matches anything."""
     pieces = [" ".join(piece.split()) for piece in re.split(r"…|\.\.\.", expected)]
     pattern = ".*".join(re.escape(piece) for piece in pieces if piece)
     return re.search(pattern, " ".join(printed.split()), re.DOTALL) is not None
 
 
 def links(page: Path) -> list[str]:
-    """Targets inside the project; what lives elsewhere is not ours to check."""
+    """Return the link targets inside the project, without URLs."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     targets = [match["target"] for match in LINK.finditer(text)]
     return [target for target in targets if not re.match(r"[a-z][a-z0-9+.-]*:", target)]
@@ -98,7 +98,7 @@ def pictures(page: Path) -> list[Picture]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names under which a page's headings can be linked to."""
+    """Return the anchors of a page's headings."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     titles = (match["title"].lower() for match in HEADING.finditer(text))
     return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}

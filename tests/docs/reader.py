@@ -1,4 +1,4 @@
-"""Follows a page from top to bottom, as somebody trying it out would: every block is run, loaded or looked up."""
+"""A runner of documentation pages: every block is run, loaded or checked, from top to bottom."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from recollect.settings import FILE, Settings
+from recollect.settings import CONFIG_FILE, Settings
 from tests.docs.blocks import Block, Command, answers, blocks, commands, says
 from tests.servers.postgres import Server
 from tests.servers.redis import RedisServer
@@ -28,15 +28,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 COMMANDS = {"bash", "sh", "console"}
-# What is there to be looked at. Everything else a page has is run, and a kind that nobody knows is a slip of the pen.
+# Blocks of these kinds are only shown. All others are run, and an unknown kind is an error.
 SHOWN = {"text", "json", "jsonl"}
 INSTALL = re.compile(r"^(?:python3? -m )?(?:uv )?(?:pip|pipx|tool|add) ?(?:install)? (?P<what>.+)$")
-# From the checkout alone: the index has another project under our name.
-OURS = re.compile(r"\.(?:\[(?P<extras>[\w,-]+)\])?")
+# The distribution or the checkout. The project named `recollect` on PyPI is a different one.
+OURS = re.compile(r"(?:\.|recollect-memory)(?:\[(?P<extras>[\w,-]+)\])?")
 
 
 class Reader:
-    """Reads one page in a directory of its own, where the examples are at hand and models answer as the page says."""
+    """A page, run in a temporary directory with the examples, and with models that answer as the page scripts."""
 
     def __init__(self, page: Path, directory: Path) -> None:
         self.page = page
@@ -48,7 +48,7 @@ class Reader:
         (self.directory / "examples").symlink_to(ROOT / "examples")
         with Wire(*answers(self.page)) as wire, pytest.MonkeyPatch.context() as machine:
             machine.chdir(self.directory)
-            # Whatever model a page names, it is this server that answers: nothing leaves the machine.
+            # Every provider of a page is this local server.
             for name, value in (("ANTHROPIC", wire.anthropic), ("OPENAI", wire.openai)):
                 machine.setenv(f"{name}_API_KEY", "not-a-key")
                 machine.setenv(f"{name}_BASE_URL", value)
@@ -59,12 +59,12 @@ class Reader:
                     machine.setenv(name, url)
                 for block in blocks(self.page):
                     self.take(block, runner)
-            assert wire.unexpected == 0, f"{self.page.name} asks a model more often than it says what is answered"
+            assert wire.unexpected == 0, f"{self.page.name} sends more model requests than it scripts answers"
             asked = [request for request in wire.requests if "messages" in request.body]
-            assert len(asked) == len(answers(self.page)), f"{self.page.name} has answers that no model is asked for"
+            assert len(asked) == len(answers(self.page)), f"{self.page.name} scripts answers that no request uses"
 
     def servers(self, running: ExitStack) -> Iterator[tuple[str, str]]:
-        """The servers that a page speaks of by the names of their URLs, real ones and empty."""
+        """Start an empty server for each URL variable that the page mentions, and yield the variable and URL."""
         text = self.page.read_text(encoding="utf-8")
         if "POSTGRES_URL" in text:
             postgres = Server()
@@ -85,24 +85,22 @@ class Reader:
         elif block.kind == "toml":
             self.load_settings(block)
         else:
-            assert block.kind in SHOWN, (
-                f"{self.at(block.line)} is a block of the kind {block.kind!r}, which nothing runs"
-            )
+            assert block.kind in SHOWN, f"{self.at(block.line)} has an unknown block kind {block.kind!r}"
 
     def run_python(self, block: Block, runner: asyncio.Runner) -> None:
-        # Blank lines in front, so that a traceback names the line of the page.
+        # Blank lines in front make a traceback name the line of the page.
         source = "\n" * (block.line - 1) + block.text
         code = compile(source, str(self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         with redirect_stdout(StringIO()) as printed:
-            answer = eval(code, self.names)  # noqa: S307  the page is ours
+            answer = eval(code, self.names)  # noqa: S307 - pages of this repository
             if inspect.iscoroutine(answer):
                 runner.run(answer)
         self.printed = printed.getvalue()
 
     def load_settings(self, block: Block) -> None:
-        """As `recollect.toml`, in a place of its own: it is shown, and the blocks after it are not about it."""
+        """Load a block as `recollect.toml` in a separate directory, so that it does not affect later blocks."""
         with TemporaryDirectory() as place:
-            (Path(place) / FILE).write_text(block.text, encoding="utf-8")
+            (Path(place) / CONFIG_FILE).write_text(block.text, encoding="utf-8")
             Settings.load(environ={}, directory=Path(place))
 
     def run_commands(self, block: Block) -> None:
@@ -111,13 +109,15 @@ class Reader:
             if command.text.startswith("make "):
                 unknown = [word for word in command.text.split()[1:] if "=" not in word and word not in TARGETS]
                 assert not unknown, f"{self.at(command.line)} the Makefile has no target {unknown}"
+            elif command.text.startswith("uvx --from recollect-memory recollect "):
+                continue  # needs the released package
             elif installed := INSTALL.match(command.text):
                 self.look_up(installed["what"].strip("'\""), command)
             else:
                 self.run_command(command)
 
     def look_up(self, requirement: str, command: Command) -> None:
-        """Installing it here would prove nothing; that it is our name, with extras we have, can be read."""
+        """Check that an install command names this project and existing extras, without running it."""
         ours = OURS.fullmatch(requirement)
         assert ours, f"{self.at(command.line)} installs {requirement!r}, which is not this project"
         extras = set((ours["extras"] or "").split(",")) - {""}
@@ -127,7 +127,7 @@ class Reader:
     def run_command(self, command: Command) -> None:
         done = subprocess.run(
             command.text,
-            shell=True,  # as typed: quotes, pipes and all
+            shell=True,  # the command may have quotes and pipes
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             capture_output=True,

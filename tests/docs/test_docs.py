@@ -1,4 +1,4 @@
-"""The README and the docs do what they say: every block is run, every link followed, every picture looked at."""
+"""The README and the docs: every block is run, and every link and picture is checked."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_a_page_does_what_it_says(page: Path, tmp_path: Path, runner: asyncio.Runner):
+def test_page_blocks_run_and_match_their_output(page: Path, tmp_path: Path, runner: asyncio.Runner):
     Reader(page, tmp_path).follow(runner)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path):
+def test_internal_links_resolve(page: Path):
     for link in links(page):
         target, _, anchor = link.partition("#")
         destination = (page.parent / target).resolve() if target else page
-        assert destination.exists(), f"{name_of(page)} links to {link}, which is not there"
+        assert destination.exists(), f"{name_of(page)} links to {link}, which does not exist"
         if anchor and destination.suffix == ".md":
             assert anchor in anchors(destination), f"{name_of(page)} links to {link}, but there is no such heading"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_picture_can_be_drawn_and_says_in_words_what_it_shows(page: Path):
+def test_pictures_are_valid_svg_with_alt_text(page: Path):
     for picture in pictures(page):
         file = page.parent / picture.target
-        assert len(picture.says.split()) >= 3, f"{picture.target} in {name_of(page)} needs words for who cannot see it"
-        assert ElementTree.parse(file).getroot().tag.endswith("svg"), f"{picture.target} is no drawing"
+        assert len(picture.says.split()) >= 3, f"{picture.target} in {name_of(page)} needs alt text of at least 3 words"
+        assert ElementTree.parse(file).getroot().tag.endswith("svg"), f"{picture.target} is not an SVG image"
 
 
-def test_every_page_can_be_reached_from_the_list_of_pages():
+def test_every_page_is_linked_from_the_docs_index():
     start = ROOT / "docs" / "README.md"
     listed = {(start.parent / link.partition("#")[0]).resolve() for link in links(start)}
     pages = {page for page in ROOT.glob("docs/**/*.md") if page.parent.name != "decisions"} - {start}
     assert pages - listed == set()
 
 
-def test_the_readme_can_be_read_in_one_go():
+def test_readme_is_at_most_330_lines():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 330
 
 
@@ -79,15 +79,15 @@ def test_the_readme_can_be_read_in_one_go():
         "<!-- the model says Hello. -->\n",
     ],
 )
-def test_the_reader_sees_a_page_that_is_wrong(text: str, tmp_path: Path, runner: asyncio.Runner):
+def test_reader_rejects_a_wrong_page(text: str, tmp_path: Path, runner: asyncio.Runner):
     page = tmp_path / "wrong.md"
     page.write_text(text, encoding="utf-8")
     with pytest.raises(AssertionError):
         Reader(page, tmp_path).follow(runner)
 
 
-def test_the_reader_sees_settings_that_are_wrong(tmp_path: Path, runner: asyncio.Runner):
-    from recollect import BadSettings
+def test_reader_rejects_wrong_settings(tmp_path: Path, runner: asyncio.Runner):
+    from recollect.errors import BadSettings
 
     page = tmp_path / "wrong.md"
     page.write_text("```toml\nstroe = 'a.db'\n```\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is generated says what the code says: the picture of the tiers, and the reference of the settings."""
+"""Generated docs match the code: the picture of the tiers, and the references of settings, API and commands."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def texts() -> list[ElementTree.Element]:
     return list(ElementTree.fromstring(tiers_picture.picture()).iter(f"{SVG}text"))
 
 
-def test_the_picture_is_the_one_that_would_be_drawn_now():
-    # Mutant: another lifetime or cap in TIERS.
+def test_tiers_picture_is_up_to_date():
+    # Mutant: a different TTL or cap in TIERS.
     assert tiers_picture.PICTURE.read_text(encoding="utf-8") == tiers_picture.picture()
 
 
-def test_the_picture_shows_every_tier_with_its_bounds():
+def test_tiers_picture_shows_every_tier_with_its_bounds():
     shown = " ".join(text.text or "" for text in texts())
     for tier in TIERS:
         assert tier.name in shown
         assert ", ".join(tiers_picture.bounds(tier)) in shown
 
 
-def test_every_text_in_the_picture_is_in_its_box():
-    """In a wide typeface (DejaVu) a letter takes 0.55 of the size on the average, and 0.6 where all are as wide."""
+def test_tiers_picture_texts_fit_their_boxes():
+    """The average letter of a wide font (DejaVu) is 0.55 of the font size; a monospaced one is 0.6."""
     for text in texts():
         kind, words, x = text.get("class", ""), text.text or "", int(text.get("x", 0))
         width = len(words) * (17 * 0.6 if "name" in kind else 13 * 0.6 if "code" in kind else 14 * 0.55)
@@ -48,16 +48,16 @@ def test_every_text_in_the_picture_is_in_its_box():
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["light", "dark"])
-def test_the_picture_can_be_read_in_light_and_in_dark(at: int):
-    """4.5 to 1 is what the guidelines for accessible content ask of small text."""
+def test_tiers_picture_contrast_is_sufficient(at: int):
+    """WCAG 2 requires a contrast of 4.5 to 1 for small text."""
     scheme = (tiers_picture.LIGHT, tiers_picture.DARK)[at]
     inks = [scheme["text"], scheme["quiet"], *(accent[at] for accent in tiers_picture.ACCENTS)]
     for ink, paper in product(inks, (scheme["ground"], scheme["card"])):
         assert contrast(ink, paper) >= 4.5, f"{ink} on {paper}"
 
 
-def contrast(one: str, other: str) -> float:
-    darker, lighter = sorted((luminance(one), luminance(other)))
+def contrast(first: str, second: str) -> float:
+    darker, lighter = sorted((luminance(first), luminance(second)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -67,8 +67,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def test_the_page_of_settings_has_every_option_with_its_variable_its_default_and_its_reason():
-    # Mutant: an option left out of the page, or one whose range is not told.
+def test_settings_page_lists_every_option_with_default_and_reason():
+    # Mutant: an option or its range is missing on the page.
     rows = dict(re.findall(r"^\| `(\w+)` (\|.*)$", reference.settings(), re.MULTILINE))
     for option in fields(Settings):
         if option.name == "tiers":
@@ -81,15 +81,15 @@ def test_the_page_of_settings_has_every_option_with_its_variable_its_default_and
     assert [tier.name for tier in TIERS] == [name for name in rows if name in {tier.name for tier in TIERS}]
 
 
-def test_the_reference_of_the_api_is_the_same_in_every_process_and_says_how_things_are_made():
+def test_api_reference_is_deterministic_and_shows_constructors():
     page = reference.api()
     assert not re.search(r"0x[0-9a-f]{6}", page)
     for name in reference.CONSTRUCTED:
         assert f"\n`{name}(" in page
 
 
-def test_the_reference_of_the_api_has_the_parts_of_a_memory_and_all_that_is_met_through_them():
-    # Mutant: a type that a call gives back, and that the page does not describe.
+def test_api_reference_describes_memory_parts_and_returned_types():
+    # Mutant: the page does not describe a type that a call returns.
     page = reference.api()
     memory = page.partition("\n## AgentMemory\n")[2].partition("\n## ")[0]
     for part in ("working", "conversation", "episodic", "semantic", "procedural", "checkpoints", "lifecycle"):
@@ -98,32 +98,36 @@ def test_the_reference_of_the_api_has_the_parts_of_a_memory_and_all_that_is_met_
     known = set(re.findall(r"^## (\w+)$", page, re.MULTILINE))
     met = set(re.findall(r"-> (?:\w+\[)?(\w+)", memory)) - {"Opening", "None", "bool", "str", "int"}
     assert met - known == set()
-    assert {"StepContext", "Quarantine", "Quarantined", "Verification", "SourceForgotten", "ErasureReceipt"} <= known
+    assert {
+        "StepContext",
+        "Quarantine",
+        "QuarantinedItem",
+        "Verification",
+        "SourceForgotten",
+        "ErasureReceipt",
+    } <= known
 
 
-def test_every_command_has_its_place_in_the_help():
-    # Mutant: a command that is not in ORDER, with which `recollect --help` ends in a traceback.
+def test_every_command_is_in_command_order():
+    # Mutant: a command is missing in COMMANDS, and `recollect --help` fails with a traceback.
     from typer.main import get_command
 
-    from recollect.interfaces.cli.app import app
-    from recollect.interfaces.cli.grouping import ORDER
+    from recollect.cli.app import COMMANDS, app
 
     known = get_command(app)
     assert isinstance(known, click.Group)
-    assert sorted(ORDER) == sorted(known.commands)
+    assert sorted(name for _, name, _ in COMMANDS) == sorted(known.commands)
 
 
-def test_a_default_of_every_option_is_within_the_range_that_is_told():
-    from recollect.settings import _RANGES
-
-    numbers = {option.name for option in fields(Settings) if type(option.default) in (int, float)}
-    assert {name for name, _, _ in _RANGES} == numbers
-    for name, low, high in _RANGES:
+def test_option_defaults_are_within_documented_limits():
+    limits = {option.name: found for option in fields(Settings) if (found := option.metadata.get("limits"))}
+    assert {*limits} == {option.name for option in fields(Settings) if type(option.default) in (int, float)}
+    for name, (low, high) in limits.items():
         assert low <= getattr(Settings(), name) <= high
 
 
 @pytest.mark.parametrize("script", ["tiers_picture.py"])
-def test_a_generator_says_when_its_page_is_stale(script: str, tmp_path, monkeypatch):
+def test_generator_check_fails_for_a_stale_page(script: str, tmp_path, monkeypatch):
     checked = [sys.executable, str(reference.ROOT / "scripts" / script), "--check"]
     assert subprocess.run(checked, capture_output=True, timeout=60, check=False).returncode == 0
     stale = tmp_path / "tiers.svg"

@@ -1,4 +1,4 @@
-"""A store has one embedding model; it is changed on purpose, online, and nobody's bad embedder costs anything."""
+"""Embedding models: a store has one, `reembed` changes it online, and a bad embedder loses no data."""
 
 from __future__ import annotations
 
@@ -10,27 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recollect import (
-    AgentMemory,
-    BadSettings,
-    BadVector,
-    EmbedderFailed,
-    EmbeddingModelMismatch,
-    RecollectError,
-    Settings,
-)
-from recollect.memory import reembed_store
+from recollect import AgentMemory, RecollectError, Settings
+from recollect.errors import BadSettings, BadVector, EmbedderFailed, EmbeddingModelMismatch
+from recollect.portability.reembed import reembed_store
+from recollect.types import Progress
 from tests.embedders import AsyncEmbedder, HashEmbedder, hashed
 from tests.flows.conftest import Opener
 
 
-async def top(memory: AgentMemory, query: str) -> str | None:
+async def find_top(memory: AgentMemory, query: str) -> str | None:
     hits = await memory.semantic.search(query, 1, min_relevance=0.0, mode="dense")
     return hits[0].item.content if hits else None
 
 
 class Broken(HashEmbedder):
-    """Works until it is told to answer something else."""
+    """Embedder that returns `answer(texts)` if `answer` is set."""
 
     answer: Any = None
 
@@ -55,13 +49,15 @@ ANSWERS = {
 }
 
 
-class TestFrozen:
+class TestModelMismatch:
     @pytest.mark.parametrize(
         "other",
         [HashEmbedder("another"), HashEmbedder(dim=32), HashEmbedder(fingerprint="other weights")],
         ids=["name", "dimension", "weights"],
     )
-    async def test_another_model_is_refused_and_told_the_way_out(self, opener: Opener, tmp_path, other: HashEmbedder):
+    async def test_open_with_another_model_raises_and_suggests_reembed(
+        self, opener: Opener, tmp_path, other: HashEmbedder
+    ):
         store = tmp_path / "frozen.db"
         first = await opener(store=store)
         await first.remember("The cello is in the attic.")
@@ -69,9 +65,9 @@ class TestFrozen:
         with pytest.raises(EmbeddingModelMismatch, match="reembed"):
             await opener(store=store, embedder=other)
         again = await opener(store=store)
-        assert await top(again, "cello attic") == "The cello is in the attic."
+        assert await find_top(again, "cello attic") == "The cello is in the attic."
 
-    async def test_an_empty_store_is_bound_by_its_first_item(self, opener: Opener, tmp_path):
+    async def test_empty_store_is_bound_to_the_model_of_its_first_item(self, opener: Opener, tmp_path):
         store = tmp_path / "empty.db"
         await (await opener(store=store)).close()
         other = await opener(store=store, embedder=HashEmbedder("another"))
@@ -82,12 +78,12 @@ class TestFrozen:
         with pytest.raises(EmbeddingModelMismatch):
             await opener(store=store)
 
-    async def test_a_model_changed_by_another_process_is_noticed(self, opener: Opener, tmp_path):
-        """Same dimension, other meaning: without the check the answer would be silently wrong."""
+    async def test_model_changed_by_another_process_raises(self, opener: Opener, tmp_path):
+        """With the same dimension, the results would be silently wrong without the check."""
         store = tmp_path / "shared.db"
         mine, theirs = await opener(store=store), await opener(store=store)
         await mine.remember("The cello is in the attic.")
-        assert await top(mine, "cello") is not None
+        assert await find_top(mine, "cello") is not None
         for dim in (64, 32):
             await theirs.reembed(HashEmbedder("another", dim=dim))
             with pytest.raises(EmbeddingModelMismatch, match="reembed"):
@@ -97,20 +93,20 @@ class TestFrozen:
 
 
 class TestReembed:
-    async def test_everything_is_found_by_the_new_model(self, memory: AgentMemory):
+    async def test_reembed_makes_every_item_searchable_with_the_new_model(self, memory: AgentMemory):
         await memory.semantic.add_many({"content": f"fact about topic{n}"} for n in range(300))
         await memory.scoped(user="bob").remember("The cello is in the attic.")
         fresh = HashEmbedder("fresh", dim=32)
-        steps: list[tuple[int, int]] = []
-        assert await memory.reembed(fresh, progress=lambda done, total: steps.append((done, total))) == 301
-        assert steps[-1] == (301, 301)
+        steps: list[Progress] = []
+        assert await memory.reembed(fresh, progress=steps.append) == 301
+        assert steps[-1] == Progress("reembed", 301, 301)
         assert (await memory.stats()).model == "fresh"
-        assert await top(memory, "topic7") == "fact about topic7"
-        assert await top(memory.scoped(user="bob"), "cello") == "The cello is in the attic."
+        assert await find_top(memory, "topic7") == "fact about topic7"
+        assert await find_top(memory.scoped(user="bob"), "cello") == "The cello is in the attic."
         await memory.remember("Bread is baked on Tuesdays.")
-        assert await top(memory, "bread") == "Bread is baked on Tuesdays."
+        assert await find_top(memory, "bread") == "Bread is baked on Tuesdays."
 
-    async def test_it_stays_open_for_reading_and_writing(self, memory: AgentMemory):
+    async def test_reembed_allows_concurrent_reads_and_writes(self, memory: AgentMemory):
         await memory.semantic.add_many({"content": f"fact about topic{n}"} for n in range(600))
         stop = asyncio.Event()
         written: list[str] = []
@@ -125,7 +121,7 @@ class TestReembed:
             asked = 0
             while not stop.is_set():
                 text = f"fact about topic{asked % 600}"
-                assert await top(memory, text) == text
+                assert await find_top(memory, text) == text
                 asked += 1
             return asked
 
@@ -143,20 +139,20 @@ class TestReembed:
         assert reading.result() > 3
         assert len(written) > 3
         for text in written:
-            assert await top(memory, text) == text
+            assert await find_top(memory, text) == text
         assert (await memory.stats()).items == 600 + len(written)
 
-    async def test_after_a_crash_only_the_rest_is_embedded(self, opener: Opener, place: str):
+    async def test_reembed_after_a_crash_embeds_only_the_rest(self, opener: Opener, place: str):
         memory = await opener()
         await memory.semantic.add_many({"content": f"fact about topic{n}"} for n in range(600))
 
-        def crash(done: int, total: int) -> None:
-            raise KeyboardInterrupt(f"at {done} of {total}")
+        def crash(progress: Progress) -> None:
+            raise KeyboardInterrupt(str(progress))
 
         with pytest.raises(KeyboardInterrupt):
             await memory.reembed(HashEmbedder("fresh"), progress=crash)
         assert (await memory.stats()).model == "hash"
-        assert await top(memory, "topic7") == "fact about topic7"
+        assert await find_top(memory, "topic7") == "fact about topic7"
         if place != "memory://":
             await memory.close()
             memory = await opener()
@@ -164,39 +160,39 @@ class TestReembed:
         done = await memory.reembed(fresh)
         assert 0 < done < 600
         assert len(fresh.seen) == done
-        assert await top(memory, "topic7") == "fact about topic7"
+        assert await find_top(memory, "topic7") == "fact about topic7"
 
-    async def test_the_old_model_is_not_needed(self, opener: Opener, tmp_path):
+    async def test_reembed_store_does_not_need_the_old_model(self, opener: Opener, tmp_path):
         store = tmp_path / "orphan.db"
         memory = await opener(store=store)
         await memory.remember("The cello is in the attic.")
         await memory.close()
         assert await reembed_store(store, HashEmbedder("fresh", dim=32)) == 1
         again = await opener(store=store, embedder=HashEmbedder("fresh", dim=32))
-        assert await top(again, "cello") == "The cello is in the attic."
+        assert await find_top(again, "cello") == "The cello is in the attic."
 
     @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-    async def test_a_bad_new_model_changes_nothing(self, memory: AgentMemory, answer: Any):
+    async def test_reembed_with_bad_vectors_changes_nothing(self, memory: AgentMemory, answer: Any):
         await memory.semantic.add_many([{"content": "The cello is in the attic."}, {"content": "Bread on Tuesdays."}])
         bad = Broken("fresh")
         bad.answer = answer
         with pytest.raises(BadVector):
             await memory.reembed(bad)
         assert (await memory.stats()).model == "hash"
-        assert await top(memory, "cello") == "The cello is in the attic."
+        assert await find_top(memory, "cello") == "The cello is in the attic."
 
 
-class TestOwnEmbedder:
-    async def test_a_callable_for_one_text(self, opener: Opener):
+class TestCustomEmbedder:
+    async def test_callable_for_one_text_is_an_embedder(self, opener: Opener):
         def embed(text: str) -> list[float]:
             assert isinstance(text, str)
             return [float(x) for x in hashed(text)]
 
         memory = await opener(embedder=embed)
         await memory.semantic.add_many([{"content": "The cello is in the attic."}, {"content": "Bread on Tuesdays."}])
-        assert await top(memory, "cello") == "The cello is in the attic."
+        assert await find_top(memory, "cello") == "The cello is in the attic."
 
-    async def test_a_callable_for_many_texts(self, opener: Opener):
+    async def test_callable_for_many_texts_is_an_embedder(self, opener: Opener):
         calls: list[int] = []
 
         def embed(texts: list[str]) -> Any:
@@ -206,10 +202,10 @@ class TestOwnEmbedder:
 
         memory = await opener(embedder=embed)
         await memory.semantic.add_many([{"content": "The cello is in the attic."}, {"content": "Bread on Tuesdays."}])
-        assert await top(memory, "cello") == "The cello is in the attic."
+        assert await find_top(memory, "cello") == "The cello is in the attic."
         assert 2 in calls
 
-    async def test_a_coroutine_function(self, opener: Opener):
+    async def test_coroutine_function_is_an_embedder(self, opener: Opener):
         async def embed(text: str) -> Any:
             if not isinstance(text, str):
                 raise TypeError("one text, please")
@@ -217,15 +213,15 @@ class TestOwnEmbedder:
 
         memory = await opener(embedder=embed)
         await memory.remember("The cello is in the attic.")
-        assert await top(memory, "cello") == "The cello is in the attic."
+        assert await find_top(memory, "cello") == "The cello is in the attic."
 
-    async def test_an_object_with_coroutines(self, opener: Opener):
+    async def test_object_with_coroutine_methods_is_an_embedder(self, opener: Opener):
         memory = await opener(embedder=AsyncEmbedder("asynchronous"))
         await memory.remember("The cello is in the attic.")
-        assert await top(memory, "cello") == "The cello is in the attic."
+        assert await find_top(memory, "cello") == "The cello is in the attic."
 
     @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-    async def test_nonsense_is_refused_and_nothing_is_lost(self, opener: Opener, answer: Any):
+    async def test_bad_vectors_raise_and_store_nothing(self, opener: Opener, answer: Any):
         embedder = Broken()
         memory = await opener(embedder=embedder)
         await memory.remember("The cello is in the attic.", key="cello")
@@ -238,9 +234,9 @@ class TestOwnEmbedder:
         embedder.answer = None
         assert await memory.semantic.history("cello") == before
         assert (await memory.stats()).items == 1
-        assert await top(memory, "cello") == "The cello is in the attic."
+        assert await find_top(memory, "cello") == "The cello is in the attic."
 
-    async def test_one_that_raises_is_named_with_its_cause(self, opener: Opener):
+    async def test_failing_embedder_raises_embedder_failed_with_its_cause(self, opener: Opener):
         embedder = Broken()
         embedder.answer = raises
         memory = await opener(embedder=embedder)
@@ -250,7 +246,7 @@ class TestOwnEmbedder:
         assert (await memory.stats()).items == 0
 
     @pytest.mark.parametrize("kind", ["object", "coroutine", "callable"])
-    async def test_one_that_hangs_is_given_up(self, opener: Opener, kind: str):
+    async def test_hanging_embedder_raises_after_the_timeout(self, opener: Opener, kind: str):
         released = threading.Event()
         options = {"settings": Settings(embed_timeout=0.1)}
 
@@ -272,12 +268,12 @@ class TestOwnEmbedder:
     @pytest.mark.parametrize(
         "given", [42, object(), lambda text: "no vector", lambda: [1.0], raises, "no-such-model", ""]
     )
-    async def test_what_is_no_embedder_is_refused(self, opener: Opener, given: Any):
+    async def test_open_with_invalid_embedder_raises(self, opener: Opener, given: Any):
         with pytest.raises(RecollectError) as caught:
             await opener(embedder=given)
         assert isinstance(caught.value, BadSettings | EmbedderFailed)
 
-    async def test_huge_and_tiny_and_zero_vectors_are_fine(self, opener: Opener):
+    async def test_huge_tiny_and_zero_vectors_are_accepted(self, opener: Opener):
         embedder = Broken()
         memory = await opener(embedder=embedder)
         for size in (1e300, 1e-300, 0.0):

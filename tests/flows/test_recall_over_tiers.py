@@ -1,4 +1,4 @@
-"""One recall over all tiers: its sections, what it keeps silent about, its budget, and what it does without a tier."""
+"""Recall over all tiers: sections, relevance, budget, duplicates, and tiers that cannot be read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect import AgentMemory, BadInput, BadQuery, StoreError
-from recollect.recall.pack import is_recalled
-from recollect.stores.ops import Append
+from recollect import AgentMemory
+from recollect.errors import BadInput, BadQuery, StoreError
+from recollect.language.analysis import count_tokens
+from recollect.language.recalled_text import is_recalled
+from recollect.stores.writes import Append
 from recollect.testing import ManualClock
-from recollect.values import Context
-from recollect.words.tokens import count_tokens
+from recollect.types import Context
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener, indexed
 
@@ -26,8 +27,8 @@ OFF_TOPIC = (
 )
 
 
-async def furnish(memory: AgentMemory, clock: ManualClock) -> None:
-    """A working day: facts, a procedure that was tried, turns, a decision and an outcome."""
+async def store_working_day(memory: AgentMemory, clock: ManualClock) -> None:
+    """Store a working day: facts, a procedure with outcomes, turns and a decision."""
     await memory.semantic.add_many(
         {"content": fact}
         for fact in (
@@ -51,9 +52,9 @@ async def furnish(memory: AgentMemory, clock: ManualClock) -> None:
     clock.forward(timedelta(minutes=1))
 
 
-async def long_talk(memory: AgentMemory, said: str) -> None:
-    """So long that a summary stands for its beginning."""
-    for text in (said, *(f"Plain remark number {number} about the weather in March." for number in range(46))):
+async def add_long_conversation(memory: AgentMemory, first_text: str) -> None:
+    """Add so many messages that a summary replaces the first ones."""
+    for text in (first_text, *(f"Plain remark number {number} about the weather in March." for number in range(46))):
         await memory.conversation.add_message("user", text)
 
 
@@ -64,19 +65,19 @@ def contents(context: Context, tier: str) -> list[str]:
 @pytest.fixture
 async def day(opener: Opener, clock: ManualClock) -> AgentMemory:
     memory = await opener(user="ada", session="s-3")
-    await furnish(memory, clock)
+    await store_working_day(memory, clock)
     return memory
 
 
 @pytest.fixture
 async def real_day(opener: Opener, clock: ManualClock, minilm) -> AgentMemory:
     memory = await opener(user="ada", session="s-3", embedder=minilm)
-    await furnish(memory, clock)
+    await store_working_day(memory, clock)
     return memory
 
 
 class TestSections:
-    async def test_every_tier_has_its_section_in_its_place(self, day: AgentMemory):
+    async def test_context_has_a_section_per_tier_in_order(self, day: AgentMemory):
         day.working.set_task("Get the invoice export of Contoso through")
         context = await day.recall("invoice export")
         assert [line for line in str(context).splitlines() if line.startswith("#")] == [
@@ -91,7 +92,7 @@ class TestSections:
         assert "worked 2 of 3 times)" in context.sections["Known procedures"][0]
         assert {hit.tier for hit in context.hits} == {"working", "episodic", "semantic", "procedural"}
 
-    async def test_episodes_are_told_newest_last(self, day: AgentMemory):
+    async def test_episodes_are_listed_newest_last(self, day: AgentMemory):
         assert contents(await day.recall("Where were we?"), "episodic") == [
             "It says something about a timeout.",
             "The export failed with E1047 after 30 seconds.",
@@ -100,7 +101,7 @@ class TestSections:
             "Retry with batches of 1,000 rows.",
         ]
 
-    async def test_the_hits_are_items_of_their_tiers(self, day: AgentMemory):
+    async def test_hits_carry_the_items_of_their_tiers(self, day: AgentMemory):
         context = await day.recall("Where were we?", tiers=["episodic"])
         newest = context.hits[-1]
         stored = (await day.episodic.get_recent(1))[0]
@@ -111,44 +112,44 @@ class TestSections:
         assert "newest of its session" in str(newest.why)
         assert "newest of its session" in context.explain()
 
-    async def test_the_summary_of_a_long_conversation_and_older_messages_are_found(self, memory: AgentMemory):
+    async def test_recall_finds_the_summary_and_older_messages(self, memory: AgentMemory):
         talk = memory.scoped(session="long").conversation
-        await long_talk(memory.scoped(session="long"), "The cello of my grandmother is in the attic.")
+        await add_long_conversation(memory.scoped(session="long"), "The cello of my grandmother is in the attic.")
         context = await memory.scoped(session="long").recall("cello grandmother attic")
         assert "cello of my grandmother is in the attic" in " ".join(context.sections["Current session"])
         assert await talk.summary()
         leaning = await memory.scoped(session="long").recall("Where were we?")
         assert "- earlier in this session: " in str(leaning)
 
-    async def test_a_summary_of_what_was_cleared_is_not_told(self, memory: AgentMemory):
-        """As a summariser leaves it that was still at work. Mutant: it is taken at its word."""
+    async def test_stale_summary_of_a_cleared_conversation_is_ignored(self, memory: AgentMemory):
+        """A summarizer may finish after the clear. Mutant: its summary is used."""
         here = memory.scoped(session="long")
-        await long_talk(here, "The cello of my grandmother is in the attic.")
-        log = memory._parts.stores.log("conversation")
-        [late] = await log.recent(here.conversation.space, limit=1, kinds=("summary",))
+        await add_long_conversation(here, "The cello of my grandmother is in the attic.")
+        log = memory._engine.stores.log("conversation")
+        [late] = await log.recent(here.conversation._space, limit=1, kinds=("summary",))
         await here.conversation.clear()
         await here.conversation.add_message("user", "Anew, about the weather.")
-        await log.append(Append(space=here.conversation.space, entry=replace(late, content="We spoke of the cello.")))
+        await log.append(Append(space=here.conversation._space, entry=replace(late, content="We spoke of the cello.")))
         assert contents(await here.recall("Where were we?"), "conversation") == ["Anew, about the weather."]
         assert "cello" not in str(await here.recall("What did we say of the cello?"))
 
-    async def test_a_question_about_then_is_told_the_summary_of_then(self, memory: AgentMemory, clock: ManualClock):
-        """Mutant: the conversation is asked, which knows of now."""
+    async def test_recall_as_of_uses_the_summary_of_that_time(self, memory: AgentMemory, clock: ManualClock):
+        """Mutant: the current summary of the conversation is used."""
         here = memory.scoped(session="long")
-        await long_talk(here, "The cello of my grandmother is in the attic.")
+        await add_long_conversation(here, "The cello of my grandmother is in the attic.")
         then = clock()
         clock.forward(timedelta(days=1))
-        await long_talk(here, "The harp of my aunt is in the cellar.")
+        await add_long_conversation(here, "The harp of my aunt is in the cellar.")
         assert "harp" in str(await here.recall("Where were we with the harp?"))
-        told = str(await here.recall("Where were we with the cello and the harp?", as_of=then))
-        assert "- earlier in this session: " in told
-        assert ("cello" in told, "harp" in told) == (True, False)
+        recalled = str(await here.recall("Where were we with the cello and the harp?", as_of=then))
+        assert "- earlier in this session: " in recalled
+        assert ("cello" in recalled, "harp" in recalled) == (True, False)
 
     async def test_instructions_are_not_recalled(self, memory: AgentMemory):
         await memory.conversation.add_message("system", "Speak of the cello in verse.")
         assert not await memory.recall("cello verse")
 
-    async def test_others_see_none_of_it(self, day: AgentMemory):
+    async def test_recall_returns_nothing_of_other_scopes(self, day: AgentMemory):
         day.working.set_task("Get it through")
         for other in (day.scoped(user="bob"), day.scoped(tenant="else")):
             assert not await other.recall("Where were we with the invoice export?", tiers=["episodic", "conversation"])
@@ -156,40 +157,40 @@ class TestSections:
             assert not contents(await other.recall("invoice export"), "working")
 
 
-class TestWhatIsRelevant:
-    async def test_a_question_about_something_else_gets_nothing(self, real_day: AgentMemory):
+class TestRelevance:
+    async def test_recall_unrelated_question_returns_nothing(self, real_day: AgentMemory):
         for question in OFF_TOPIC:
             context = await real_day.recall(question)
             assert not context, f"{question} was answered with {context}"
             assert (str(context), context.tokens, context.hits) == ("", 0, ())
 
-    async def test_episodes_are_found_by_their_words(self, real_day: AgentMemory):
+    async def test_episodes_are_found_by_their_terms(self, real_day: AgentMemory):
         context = await real_day.recall("E1047 export")
         assert "The export failed with E1047 after 30 seconds." in contents(context, "episodic")
         assert "e1047" in str(context.explain())
 
-    async def test_episodes_are_found_by_their_meaning(self, real_day: AgentMemory):
+    async def test_episodes_are_found_by_meaning(self, real_day: AgentMemory):
         context = await real_day.recall("Did the customer complain?")
         assert contents(context, "episodic") == ["The client is angry, they waited two days."]
 
-    async def test_episodes_are_found_by_recency_when_a_question_leans_on_the_session(self, real_day: AgentMemory):
+    async def test_session_reference_returns_recent_episodes(self, real_day: AgentMemory):
         for question in ("Where were we?", "What have we tried so far?", "continue"):
-            told = contents(await real_day.recall(question), "episodic")
-            assert told[-1] == "Retry with batches of 1,000 rows."
-            assert len(told) == 5
+            recalled = contents(await real_day.recall(question), "episodic")
+            assert recalled[-1] == "Retry with batches of 1,000 rows."
+            assert len(recalled) == 5
 
-    async def test_the_task_at_hand_is_shown_whatever_is_asked(self, real_day: AgentMemory):
+    async def test_current_task_is_always_shown(self, real_day: AgentMemory):
         real_day.working.set_task("Get the export through")
         context = await real_day.recall(OFF_TOPIC[0])
         assert str(context) == "## Current session\nTask: Get the export through"
         assert [hit.tier for hit in context.hits] == ["working"]
 
-    async def test_other_sessions_are_searched_by_words(self, day: AgentMemory):
+    async def test_episodes_of_other_sessions_are_found_by_their_terms(self, day: AgentMemory):
         context = await day.scoped(session="s-4").recall("E1047 export")
         assert "session s-3" in str(context)
         assert contents(context, "episodic") == ["The export failed with E1047 after 30 seconds."]
 
-    async def test_last_time_was_in_another_session_when_this_one_has_only_begun(
+    async def test_last_time_refers_to_the_previous_session_until_this_one_has_content(
         self, day: AgentMemory, clock: ManualClock
     ):
         fresh = day.scoped(session="s-4")
@@ -199,18 +200,16 @@ class TestWhatIsRelevant:
         await fresh.episodic.store("A new day began.")
         assert contents(await fresh.recall("Where were we last time?"), "episodic") == ["A new day began."]
 
-    async def test_a_higher_threshold_leaves_more_out(self, day: AgentMemory):
+    async def test_higher_min_relevance_returns_fewer_hits(self, day: AgentMemory):
         every = await day.recall("invoice export", min_relevance=0.0)
         some = await day.recall("invoice export", min_relevance=0.85)
         assert 0 < len(some) < len(every)
         assert all(hit.relevance >= 0.85 for hit in some)
 
-    async def test_another_question_costs_the_embedder_nothing_but_the_question(
-        self, opener: Opener, clock: ManualClock
-    ):
+    async def test_second_recall_embeds_only_the_question(self, opener: Opener, clock: ManualClock):
         embedder = HashEmbedder()
         memory = await opener(user="ada", session="s-3", embedder=embedder)
-        await furnish(memory, clock)
+        await store_working_day(memory, clock)
         for number in range(40):
             await memory.record_turn(f"Remark number {number} about the weather in the mountains of Norway.")
         assert await memory.conversation.summary()
@@ -221,7 +220,7 @@ class TestWhatIsRelevant:
 
 
 class TestBounds:
-    async def test_n_is_for_each_tier(self, day: AgentMemory):
+    async def test_n_limits_hits_per_tier(self, day: AgentMemory):
         context = await day.recall("Where were we with the invoice export?", 2, min_relevance=0.0)
         for tier in ("episodic", "semantic"):
             assert len(contents(context, tier)) == 2
@@ -229,7 +228,7 @@ class TestBounds:
         assert contents(best, "episodic") == ["The export failed with E1047 after 30 seconds."]
         assert not await day.recall("Where were we?", 0)
 
-    async def test_only_the_tiers_asked_for_are_asked(self, day: AgentMemory):
+    async def test_recall_queries_only_requested_tiers(self, day: AgentMemory):
         day.working.set_task("Get the invoice export through")
         for tier in ("working", "episodic", "conversation", "semantic", "procedural"):
             context = await day.recall("invoice export", tiers=[tier])
@@ -237,7 +236,7 @@ class TestBounds:
         assert not await day.recall("invoice export", tiers=[])
 
     @pytest.mark.parametrize("budget", [*range(1, 60, 7), 80, 120, 200, 10_000])
-    async def test_a_budget_is_kept_to_the_token(self, day: AgentMemory, budget: int):
+    async def test_recall_keeps_within_the_token_budget(self, day: AgentMemory, budget: int):
         day.working.set_task("Get the invoice export of Contoso through")
         context = await day.recall("Where were we with the invoice export?", budget=budget)
         assert context.tokens == count_tokens(str(context))
@@ -248,11 +247,11 @@ class TestBounds:
             assert context.hits[0].tier == "working"
 
     @pytest.mark.parametrize("budget", [0, -1, True, 1.5, "9"])
-    async def test_a_budget_that_cannot_be_meant_names_the_limit(self, memory: AgentMemory, budget: object):
-        with pytest.raises(BadInput, match="budget is a whole number of tokens from 1"):
+    async def test_invalid_budget_raises_bad_input(self, memory: AgentMemory, budget: object):
+        with pytest.raises(BadInput, match="budget must be"):
             await memory.recall("cello", budget=budget)  # type: ignore[arg-type]
 
-    async def test_bad_input_is_refused_whichever_tiers_are_asked(self, memory: AgentMemory):
+    async def test_recall_bad_input_raises_for_every_tier(self, memory: AgentMemory):
         for options in ({"min_relevance": 2}, {"where": "x"}, {"as_of": "now"}):
             with pytest.raises(BadInput):
                 await memory.recall("cello", tiers=["episodic"], **options)
@@ -261,7 +260,7 @@ class TestBounds:
         with pytest.raises(BadInput, match="episodic"):
             await memory.recall("cello", tiers=["episodes"])  # type: ignore[list-item]
 
-    async def test_a_filter_holds_for_every_tier(self, memory: AgentMemory):
+    async def test_where_filter_applies_to_every_tier(self, memory: AgentMemory):
         await memory.remember("cello in the attic", metadata={"room": "attic"})
         await memory.episodic.store("cello was tuned", metadata={"room": "attic"})
         await memory.episodic.store("cello was sold", metadata={"room": "shop"})
@@ -270,20 +269,20 @@ class TestBounds:
         assert {hit.item.content for hit in context.hits} == {"cello in the attic", "cello was tuned"}
 
 
-class TestEachTextOnce:
-    async def test_a_turn_is_shown_once_although_two_tiers_keep_it(self, day: AgentMemory):
+class TestDuplicates:
+    async def test_turn_in_two_tiers_is_shown_once(self, day: AgentMemory):
         context = await day.recall("Why does the invoice export for Contoso fail?")
         assert str(context).count("The invoice export for Contoso fails.") == 1
-        out = [one for one in context.left_out if one.item.tier == "conversation"]
-        assert "already shown in Recent context" in {one.reason for one in out}
+        out = [entry for entry in context.left_out if entry.item.tier == "conversation"]
+        assert "already shown in Recent context" in {entry.reason for entry in out}
 
-    async def test_a_fact_is_shown_and_not_the_episode_with_the_same_words(self, day: AgentMemory):
+    async def test_fact_hides_the_episode_with_the_same_content(self, day: AgentMemory):
         await day.remember("THE INVOICE EXPORT for Contoso fails")
         context = await day.recall("Why does the invoice export for Contoso fail?")
         assert str(context).casefold().count("the invoice export for contoso fails") == 1
         assert "THE INVOICE EXPORT for Contoso fails" in contents(context, "semantic")
 
-    async def test_what_was_learned_from_a_task_stands_for_its_episodes(self, memory: AgentMemory):
+    async def test_lesson_of_a_task_hides_its_episodes(self, memory: AgentMemory):
         await memory.start_task("Tune the cello")
         await memory.record_step("The pegs slip.", "chalk the cello pegs", "the cello holds its tune")
         await memory.end_task(True, "The cello is in tune.")
@@ -291,15 +290,15 @@ class TestEachTextOnce:
         assert contents(context, "semantic")
         assert contents(context, "episodic") == []
         assert {"already shown in Relevant knowledge"} == {
-            one.reason for one in context.left_out if one.item.tier == "episodic"
+            entry.reason for entry in context.left_out if entry.item.tier == "episodic"
         }
 
-    async def test_the_task_is_not_told_a_second_time_as_an_episode(self, memory: AgentMemory):
+    async def test_current_task_is_not_repeated_as_an_episode(self, memory: AgentMemory):
         await memory.start_task("Tune the cello")
         context = await memory.recall("What are we doing with the cello?")
         assert str(context).count("Tune the cello") == 1
 
-    async def test_what_was_recalled_is_not_recalled_again(self, day: AgentMemory):
+    async def test_recalled_text_in_a_turn_is_not_recalled_again(self, day: AgentMemory):
         block = str(await day.recall("Why does the invoice export fail?"))
         assert is_recalled(block)
         await day.record_turn(f"{block}\n\nPlease answer about the invoice export.", "Yes.")
@@ -311,7 +310,7 @@ class TestEachTextOnce:
 
 
 class TestAsOf:
-    async def test_only_what_was_known_then_is_told(self, memory: AgentMemory, clock: ManualClock):
+    async def test_recall_as_of_returns_only_what_was_stored_then(self, memory: AgentMemory, clock: ManualClock):
         here = memory.scoped(session="s-1")
         await here.procedural.save("cello.tune", "Turn the cello pegs by ear.")
         await here.record_turn("The cello is out of tune.")
@@ -326,24 +325,24 @@ class TestAsOf:
         context = await here.recall("What happened to our cello?", as_of=then, min_relevance=0.3)
         assert contents(context, "episodic") == ["The cello is out of tune."]
         assert contents(context, "semantic") == ["The cello is in the attic."]
-        assert ["by ear" in one for one in contents(context, "procedural")] == [True]
+        assert ["by ear" in entry for entry in contents(context, "procedural")] == [True]
         assert contents(context, "working") == []
         assert "sold" not in str(context)
         now = str(await here.recall("What happened to our cello?", min_relevance=0.3))
         assert all(word in now for word in ("sold", "shop", "tuner", "Find another cello"))
 
 
-class TestWithoutATier:
+class TestUnavailableTier:
     @pytest.fixture
     async def two_files(self, opener: Opener, tmp_path: Path, clock: ManualClock) -> AgentMemory:
-        """Just opened, so that nothing of the files has been read yet."""
+        """Open a memory on two files, of which nothing has been read yet."""
         places = {"default": str(tmp_path / "agent.db"), "episodic": str(tmp_path / "episodes.db")}
         memory = await opener(store=places, user="ada", session="s-3")
-        await furnish(memory, clock)
+        await store_working_day(memory, clock)
         await memory.close()
         return await opener(store=places, user="ada", session="s-3")
 
-    async def test_a_damaged_store_is_left_out_with_a_warning(self, two_files: AgentMemory, tmp_path: Path):
+    async def test_damaged_store_is_skipped_with_a_warning(self, two_files: AgentMemory, tmp_path: Path):
         damage(tmp_path / "episodes.db")
         context = await two_files.recall("invoice export")
         for tier in ("semantic", "procedural", "conversation"):
@@ -354,20 +353,20 @@ class TestWithoutATier:
         assert context.warnings[0].endswith("; its part is missing")
         assert context.warnings[0] in context.explain()
 
-    async def test_a_store_that_was_taken_away_is_left_out_too(self, two_files: AgentMemory, tmp_path: Path):
+    async def test_deleted_store_is_skipped_with_a_warning(self, two_files: AgentMemory, tmp_path: Path):
         take_away(tmp_path / "episodes.db")
         context = await two_files.recall("invoice export")
         assert contents(context, "semantic")
-        # Who has it open may still read it; who has not says so.
-        told = [one for one in context.warnings if "episodic memory could not be read" in one]
-        assert contents(context, "episodic") or told
+        # An open file may still be readable on this platform; otherwise there is a warning.
+        recalled = [entry for entry in context.warnings if "episodic memory could not be read" in entry]
+        assert contents(context, "episodic") or recalled
 
-    async def test_bad_input_is_still_an_error(self, two_files: AgentMemory, tmp_path: Path):
+    async def test_bad_query_raises_despite_a_damaged_store(self, two_files: AgentMemory, tmp_path: Path):
         damage(tmp_path / "episodes.db")
         with pytest.raises(BadQuery):
             await two_files.recall("invoice", where={"nowhere": 1})
 
-    async def test_when_every_store_is_damaged_it_says_so(self, two_files: AgentMemory, tmp_path: Path):
+    async def test_recall_raises_if_every_store_is_damaged(self, two_files: AgentMemory, tmp_path: Path):
         damage(tmp_path / "episodes.db")
         damage(tmp_path / "agent.db")
         with pytest.raises(StoreError):
@@ -377,10 +376,10 @@ class TestWithoutATier:
         assert contents(context, "working")
         assert len(context.warnings) == 4
 
-    async def test_words_are_enough_while_the_embedder_is_down(self, opener: Opener, clock: ManualClock):
+    async def test_recall_uses_terms_only_while_the_embedder_is_down(self, opener: Opener, clock: ManualClock):
         embedder = Stopping()
         memory = await opener(user="ada", session="s-3", embedder=embedder)
-        await furnish(memory, clock)
+        await store_working_day(memory, clock)
         await indexed(memory)
         embedder.down = True
         context = await memory.recall("invoice export")
@@ -389,11 +388,11 @@ class TestWithoutATier:
         assert embedder.asked_in_vain == 1
         assert contents(context, "procedural")
         for tier in ("semantic", "procedural"):
-            assert any(f"{tier} memory was searched by words alone" in warning for warning in context.warnings)
+            assert any(f"{tier} memory was searched by terms only" in warning for warning in context.warnings)
 
 
 class Stopping(HashEmbedder):
-    """Works until it is told not to, and counts who asks it then."""
+    """Embedder that raises while `down` is true, and counts those calls."""
 
     down = False
     asked_in_vain = 0
@@ -406,7 +405,7 @@ class Stopping(HashEmbedder):
 
 
 def damage(path: Path) -> None:
-    """Write over the file and its log, as a failing disk would."""
+    """Overwrite the file and its WAL, as a failing disk would."""
     for file in (path, path.with_name(f"{path.name}-wal")):
         if file.exists():
             file.write_bytes(b"\xaa" * max(file.stat().st_size, 8192))

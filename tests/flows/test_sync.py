@@ -1,4 +1,4 @@
-"""`recollect.sync` is the same memory for code that does not await."""
+"""`recollect.sync`: the same memory with blocking calls."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import inspect
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import recollect
-from recollect import BadInput, BadQuery, EmbeddingModelMismatch, StoreClosed, StoreUnavailable, lifecycle, sync
+from recollect import lifecycle, sync
+from recollect.errors import BadInput, BadQuery, EmbeddingModelMismatch, StoreClosed, StoreUnavailable
+from recollect.types import Progress
 from tests.embedders import HashEmbedder
 
 
@@ -34,21 +38,18 @@ CLASSES = [
     "WorkingMemory",
 ]
 
-# For whoever writes several things in one transaction, within one event loop.
-NOT_FOR_CALLERS = {"approved", "drafted"}
-
 
 def pair(name: str) -> tuple[type, type]:
     return lifecycle.Lifecycle if name == "Lifecycle" else getattr(recollect, name), getattr(sync, name)
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_coroutine_has_its_twin(name: str):
+def test_every_coroutine_has_a_blocking_method(name: str):
     real, twin = pair(name)
     methods = inspect.getmembers(real, inspect.iscoroutinefunction)
     assert methods
     for method, function in methods:
-        if method.startswith("_") or method in NOT_FOR_CALLERS:
+        if method.startswith("_"):
             continue
         blocking = getattr(twin, method, None)
         assert blocking is not None, f"sync.{name}.{method} is missing"
@@ -59,20 +60,50 @@ def test_every_coroutine_has_its_twin(name: str):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_the_twin_promises_nothing_more(name: str):
+def test_blocking_class_adds_no_public_members(name: str):
     real, twin = pair(name)
-    public = {one for one in vars(twin) if not one.startswith("_")} - {"scope", "working", "last_run"}  # values there
-    assert public <= set(dir(real))
+    public = {member for member in vars(twin) if not member.startswith("_")}
+    public -= {"scope", "working", "last_run"}  # attributes of the async instance
+    instance = real() if name == "WorkingMemory" else real
+    assert public <= set(dir(instance))
 
 
-def test_every_part_of_a_memory_has_its_twin(memory: sync.AgentMemory):
+def test_working_memory_has_every_public_member():
+    members = {member for member in dir(recollect.WorkingMemory()) if not member.startswith("_")}
+    settings = {"max_tokens", "summarize_at", "keep_recent", "max_items", "from_snapshot"}
+    assert {member for member in dir(sync.WorkingMemory) if not member.startswith("_")} == members - settings
+
+
+@pytest.mark.parametrize(
+    ("real", "twin"),
+    [
+        (recollect.AgentMemory.open, sync.AgentMemory.open),
+        (recollect.AgentMemory.scoped, sync.AgentMemory.scoped),
+        (recollect.ResumableAgent, sync.ResumableAgent),
+        (recollect.AgentWithMemory, sync.AgentWithMemory),
+    ],
+)
+def test_blocking_signatures_have_the_same_options(real: Callable[..., Any], twin: Callable[..., Any]):
+    options = [
+        {name: (option.default, option.kind) for name, option in inspect.signature(function).parameters.items()}
+        for function in (real, twin)
+    ]
+    assert options[0] == options[1]
+
+
+def test_closing_a_view_keeps_its_owner_open(memory: sync.AgentMemory):
+    memory.scoped(user="bob").close()
+    assert memory.stats().items == 0
+
+
+def test_blocking_memory_has_every_attribute(memory: sync.AgentMemory):
     parts = {name for name in vars(memory._real) if not name.startswith("_")}
     assert parts - {"scope"} >= {"working", "conversation", "episodic", "semantic", "procedural"}
     for name in parts:
         assert hasattr(memory, name), f"sync.AgentMemory.{name} is missing"
 
 
-def test_a_task_and_a_turn_without_await(memory: sync.AgentMemory, tmp_path: Path):
+def test_blocking_tasks_turns_export_and_import(memory: sync.AgentMemory, tmp_path: Path):
     memory.record_turn("Export the invoices.", "At once.")
     memory.start_task("Export the invoices")
     memory.record_step("By month.", "export january", "812 rows")
@@ -81,13 +112,13 @@ def test_a_task_and_a_turn_without_await(memory: sync.AgentMemory, tmp_path: Pat
     memory.working.set_task("Another one")
     memory.export(tmp_path / "a.jsonl")
     other = memory.scoped(user="bob", agent="other")
-    held = other.working
+    previous = other.working
     assert other.import_from(tmp_path / "a.jsonl").added["semantic"] == 1
     assert other.working.task == "Another one"
-    assert held.task == ""
+    assert previous.task == ""
 
 
-def test_it_remembers_and_recalls(memory: sync.AgentMemory):
+def test_blocking_remember_recall_and_forget(memory: sync.AgentMemory):
     item = memory.remember("The cello is in the attic.", importance=0.8)
     memory.semantic.add_many([{"content": "Bread is baked on Tuesdays."}])
     assert memory.semantic.get(item.id) == item
@@ -100,7 +131,7 @@ def test_it_remembers_and_recalls(memory: sync.AgentMemory):
     assert memory.forget(item.id)
 
 
-def test_the_lifecycle_without_await(memory: sync.AgentMemory):
+def test_blocking_lifecycle(memory: sync.AgentMemory):
     memory.record_turn("Please remember that my flat is in Lisbon.")
     assert memory.lifecycle.plan().counts["promoted"] == 1
     assert memory.lifecycle.run_once().counts["promoted"] == 1
@@ -108,10 +139,10 @@ def test_the_lifecycle_without_await(memory: sync.AgentMemory):
     with pytest.raises(BadInput, match="already"):
         memory.lifecycle.start(3600)
     memory.lifecycle.stop()
-    memory.lifecycle.start(3600)  # and left running: closing ends it
+    memory.lifecycle.start(3600)  # still running; close stops it
 
 
-async def test_closing_ends_every_lifecycle_that_was_started():
+async def test_close_stops_every_started_lifecycle():
     memory = await recollect.AgentMemory.open("memory://", user="ada", embedder=HashEmbedder())
     memory.lifecycle.start(3600)
     memory.scoped(user="bob").lifecycle.start(3600)
@@ -121,13 +152,13 @@ async def test_closing_ends_every_lifecycle_that_was_started():
     assert all(task.done() for task in running)
 
 
-async def test_it_works_where_a_loop_is_running(memory: sync.AgentMemory):
+async def test_blocking_calls_work_inside_a_running_loop(memory: sync.AgentMemory):
     assert asyncio.get_running_loop().is_running()
     item = memory.remember("The cello is in the attic.")
     assert memory.semantic.search("cello", min_relevance=0.0)[0].item.id == item.id
 
 
-def test_many_threads_share_one_memory(tmp_path: Path):
+def test_threads_share_one_blocking_memory(tmp_path: Path):
     with sync.AgentMemory.open(tmp_path / "agent.db", embedder=HashEmbedder()) as memory:
         with ThreadPoolExecutor(8) as threads:
             items = list(threads.map(lambda n: memory.remember(f"fact number {n % 20}"), range(80)))
@@ -135,7 +166,7 @@ def test_many_threads_share_one_memory(tmp_path: Path):
         assert memory.stats().items == 20
 
 
-def test_errors_come_through(memory: sync.AgentMemory, tmp_path: Path):
+def test_blocking_calls_raise_the_same_errors(memory: sync.AgentMemory, tmp_path: Path):
     with pytest.raises(BadQuery):
         memory.recall("")
     with pytest.raises(BadInput):
@@ -150,7 +181,7 @@ def test_errors_come_through(memory: sync.AgentMemory, tmp_path: Path):
         sync.AgentMemory.open(tmp_path / "agent.db", embedder=HashEmbedder("another"))
 
 
-def test_closing_twice_is_fine_and_using_it_afterwards_is_told(tmp_path: Path):
+def test_close_twice_is_allowed_and_later_calls_raise(tmp_path: Path):
     memory = sync.AgentMemory.open(tmp_path / "agent.db", embedder=HashEmbedder())
     other = memory.scoped(user="bob")
     memory.close()
@@ -161,39 +192,39 @@ def test_closing_twice_is_fine_and_using_it_afterwards_is_told(tmp_path: Path):
             use()
 
 
-def test_closing_from_many_threads_at_once_is_fine(tmp_path: Path):
+def test_concurrent_close_calls_succeed(tmp_path: Path):
     memory = sync.AgentMemory.open(tmp_path / "agent.db", embedder=HashEmbedder())
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: memory.close(), range(8)))
 
 
-def test_what_fails_to_open_leaves_no_thread(tmp_path: Path):
+def test_failed_open_leaves_no_thread(tmp_path: Path):
     before = set(threading.enumerate())
     with pytest.raises(StoreUnavailable):
         sync.AgentMemory.open(tmp_path / "no" / "agent.db", embedder=HashEmbedder())
-    left = set(threading.enumerate()) - before
-    assert [thread.name for thread in left if thread.name.startswith("recollect-")] == []
+    new_threads = set(threading.enumerate()) - before
+    assert [thread.name for thread in new_threads if thread.name.startswith("recollect-")] == []
 
 
-def test_a_callback_that_would_wait_for_itself_is_refused(memory: sync.AgentMemory):
+def test_callback_that_calls_the_memory_raises(memory: sync.AgentMemory):
     memory.remember("The cello is in the attic.")
 
-    def progress(done: int, total: int) -> None:
+    def progress(_: Progress) -> None:
         memory.stats()
 
     with pytest.raises(BadInput, match="callback"):
         memory.reembed(HashEmbedder("fresh"), progress=progress)
 
 
-def test_a_program_that_forgets_to_close_ends_all_the_same(tmp_path: Path):
+def test_unclosed_memory_does_not_block_program_exit(tmp_path: Path):
     program = (
         "import sys\nfrom recollect.sync import AgentMemory\nfrom tests.embedders import HashEmbedder\n"
         "memory = AgentMemory.open(sys.argv[1], embedder=HashEmbedder())\n"
         "print(memory.remember('The cello is in the attic.').content)\n"
     )
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "agent.db")],
         cwd=root, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "The cello is in the attic.\n", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "The cello is in the attic.\n", "")

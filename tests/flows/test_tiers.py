@@ -1,4 +1,4 @@
-"""Every tier through the one object: kept in one store, told apart by scope, there again after reopening."""
+"""All tiers of one memory: in one store, isolated by scope, and persistent."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from recollect import AgentMemory, BadSettings
+from recollect import AgentMemory
+from recollect.errors import BadSettings
 from recollect.sync import AgentMemory as Memory
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener
 
 
-async def test_five_tiers_share_a_file_and_are_there_again(tmp_path: Path):
+async def test_five_tiers_persist_in_one_file(tmp_path: Path):
     place: Any = tmp_path / "agent.db"
     async with AgentMemory.open(place, user="ada", session="s1", embedder=HashEmbedder()) as memory:
         memory.working.set_task("Write the report")
@@ -23,16 +24,16 @@ async def test_five_tiers_share_a_file_and_are_there_again(tmp_path: Path):
         await memory.procedural.save("deploy", "Push a tag and wait for the pipeline.", tags=["release"])
         await memory.procedural.record_outcome("deploy", True)
     async with AgentMemory.open(place, user="ada", session="s1", embedder=HashEmbedder()) as memory:
-        assert memory.working.task == ""  # in-process: a new process starts with an empty mind
+        assert memory.working.task == ""  # working memory is in-process and starts empty
         assert [message.content for message in await memory.conversation.get_last_n(5)] == ["Use metric units, please."]
         assert [episode.kind for episode in await memory.episodic.get_recent()] == ["error"]
         assert (await memory.procedural.success_rate("deploy")).trials == 1
         assert (await memory.recall("which units does Ada prefer?")).hits
-        found = await memory.procedural.search("deploy with a tag and the pipeline")
-        assert [hit.tier for hit in found] == ["procedural"]
+        hits = await memory.procedural.search("deploy with a tag and the pipeline")
+        assert [hit.tier for hit in hits] == ["procedural"]
 
 
-async def test_each_tier_keeps_to_its_scope(opener: Opener):
+async def test_tiers_are_isolated_by_scope(opener: Opener):
     memory = await opener(user="ada", session="s1")
     await memory.conversation.add_message("user", "hello")
     await memory.episodic.store("something happened")
@@ -40,28 +41,28 @@ async def test_each_tier_keeps_to_its_scope(opener: Opener):
     other = memory.scoped(user="bob", session="s2")
     assert await other.conversation.get_last_n(5) == []
     assert await other.episodic.get_recent() == []
-    assert await other.procedural.get("deploy") is not None  # procedures belong to the agent, whoever asks
+    assert await other.procedural.get("deploy") is not None  # procedures belong to the agent, not to the user
     assert await memory.scoped(agent="another").procedural.get("deploy") is None
     assert other.working is not memory.working
 
 
-async def test_the_model_sums_a_long_conversation_up(opener: Opener):
-    asked: list[str] = []
+async def test_language_model_summarizes_a_long_conversation(opener: Opener):
+    prompts: list[str] = []
 
     def model(prompt: str) -> str:
-        asked.append(prompt)
+        prompts.append(prompt)
         return "They spoke of tea."
 
     memory = await opener(user="ada", session="s", llm=model)
     for n in range(40):
         await memory.conversation.add_message("user", f"message {n} about tea")
-    assert asked
+    assert prompts
     assert await memory.conversation.summary() == "They spoke of tea."
     with pytest.raises(BadSettings, match="no language model"):
         await opener(user="ada", llm="gpt")
 
 
-def test_without_await_too(tmp_path: Path):
+def test_blocking_memory_reaches_every_tier(tmp_path: Path):
     with Memory.open(tmp_path / "agent.db", user="ada", session="s", embedder=HashEmbedder()) as memory:
         memory.working.set_task("Write the report")
         memory.working.add({"role": "user", "content": "hello"})
@@ -73,3 +74,16 @@ def test_without_await_too(tmp_path: Path):
         assert [episode.content for episode in memory.episodic.get_recent()] == ["something happened"]
         assert [procedure.key for procedure in memory.procedural.best()] == ["deploy"]
         assert memory.conversation.get_messages_for_llm() == [{"role": "user", "content": "hello"}]
+
+
+async def test_close_on_a_view_keeps_its_owner_open(memory: AgentMemory):
+    async with memory.scoped(user="bob") as view:
+        await view.remember("Bob likes tea.")
+    await view.close()
+    assert (await memory.stats()).bytes >= 0
+    assert [hit.item.content for hit in await memory.scoped(user="bob").semantic.search("tea")] == ["Bob likes tea."]
+
+
+async def test_remember_with_unknown_option_raises_type_error(memory: AgentMemory):
+    with pytest.raises(TypeError, match="importnace"):
+        await memory.remember("Ada likes tea.", importnace=0.5)  # type: ignore[call-arg]

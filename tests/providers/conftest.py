@@ -1,18 +1,18 @@
-"""Providers as a user connects them: their official clients, against a server of ours, without waiting."""
+"""Model providers through their official SDKs, against a local server, with retries that do not wait."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from random import Random
 from typing import Any
 
 import pytest
 import pytest_asyncio
+import tenacity
 
-from recollect.inference.chat import ChatModel
-from recollect.inference.connect import connect_chat
-from recollect.inference.ledger import Ledger
-from recollect.inference.retry import Retry
+from recollect.models.chat import ChatModel
+from recollect.models.factory import open_chat
+from recollect.models.usage import UsageLedger
 from recollect.settings import Settings
 from recollect.testing import ManualClock
 from tests.wire.server import Wire
@@ -24,7 +24,7 @@ Connect = Callable[..., ChatModel]
 
 @pytest.fixture(autouse=True)
 def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No keys of whoever runs the tests, and a proxy that leads nowhere: a local server is reached without it."""
+    """Remove API keys from the environment, and set an unreachable proxy that local servers must bypass."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
@@ -39,18 +39,21 @@ def wire() -> Iterator[Wire]:
         yield server
 
 
-@pytest.fixture
-def waits() -> list[float]:
-    """How long was waited before each new try."""
-    return []
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the list of seconds that the SDKs would wait before each retry; they do not wait."""
+    seconds: list[float] = []
+    for module in ("anthropic._base_client", "openai._base_client"):
+        client = importlib.import_module(module).BaseClient
+        calculate = client._calculate_retry_timeout
 
+        def record(self: Any, *args: Any, calculate: Callable[..., float] = calculate, **kwargs: Any) -> float:
+            seconds.append(calculate(self, *args, **kwargs))
+            return 0.0
 
-@pytest.fixture
-def retry(waits: list[float]) -> Retry:
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    return Retry(4, sleep=sleep, random=Random(1))
+        monkeypatch.setattr(client, "_calculate_retry_timeout", record)
+    monkeypatch.setattr("voyageai.client_async.wait_exponential_jitter", lambda **_: tenacity.wait_none())
+    return seconds
 
 
 @pytest.fixture
@@ -59,8 +62,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger()
+def ledger() -> UsageLedger:
+    return UsageLedger()
 
 
 @pytest.fixture(params=["anthropic", "openai"])
@@ -69,19 +72,17 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 @pytest_asyncio.fixture
-async def connect(
-    provider: str, wire: Wire, retry: Retry, clock: ManualClock, ledger: Ledger
-) -> AsyncIterator[Connect]:
-    """Connects models of one provider to the server, and closes them."""
+async def connect(provider: str, wire: Wire, clock: ManualClock, ledger: UsageLedger) -> AsyncIterator[Connect]:
+    """Return a function that connects models of one provider to the server; they are closed after the test."""
     opened: list[ChatModel] = []
 
-    def connected(model: str = "some-model", **options: Any) -> ChatModel:
+    def open_model(model: str = "some-model", **options: Any) -> ChatModel:
         settings = Settings(anthropic_api_key=KEY, openai_api_key=KEY, **options.pop("settings", {}))
-        options = {"ledger": ledger, "clock": clock, "retry": retry, **options}
-        chat = connect_chat(f"{provider}:{model}@{getattr(wire, provider)}", settings, **options)
+        options = {"ledger": ledger, "clock": clock, **options}
+        chat = open_chat(f"{provider}:{model}@{getattr(wire, provider)}", settings, **options)
         opened.append(chat)
         return chat
 
-    yield connected
+    yield open_model
     for chat in opened:
         await chat.close()

@@ -1,4 +1,4 @@
-"""Attempts at an answer: what they cost when they fail, how slow they may be, and servers that do not stream."""
+"""Attempts at an answer: the usage of failed ones, timeouts, and servers that do not stream."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from recollect.errors import ModelFailed, SpendLimitReached, StoreClosed
-from recollect.inference.access import Access, Named
-from recollect.inference.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage
-from recollect.inference.connect import connect_chat
-from recollect.inference.ledger import Ledger
-from recollect.inference.providers.client import Client
-from recollect.inference.retry import Retry
+from recollect.models.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage
+from recollect.models.endpoint import ModelEndpoint
+from recollect.models.factory import open_chat
+from recollect.models.providers.sdk_client import SdkClient
+from recollect.models.usage import UsageLedger
 from recollect.settings import Secret, Settings
-from recollect.testing import ManualClock
 from tests.providers.conftest import Connect
 from tests.wire.script import Call, Fail, Hang, Say
 from tests.wire.server import Wire
@@ -25,82 +23,91 @@ ASKED = [ChatMessage("user", "word " * 300)]
 ADD = ToolSpec("add", "Add two numbers.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 
 
-class TestWhatFailsIsBooked:
-    async def test_a_stream_that_breaks_off(self, connect: Connect, wire: Wire, ledger: Ledger, provider: str):
-        """By what it reported, which is Anthropic's way, or else by what was sent and what came."""
+class TestUsageOfFailedAttempts:
+    async def test_interrupted_stream_is_recorded(
+        self, connect: Connect, wire: Wire, ledger: UsageLedger, provider: str
+    ):
+        """Anthropic reports the usage at the start of a stream; for OpenAI it is estimated."""
         wire.script(Say("one two three four five", read=50_000, breaks_after=4))
         with pytest.raises(ModelFailed, match="broke off"):
             await connect().reply(ASKED, on_text=lambda _: None)
-        [spent] = ledger.spent
+        [spent] = ledger.by_model
         assert spent.read == 50_000 if provider == "anthropic" else 300 <= spent.read < 400
         assert spent.written == 4
 
-    async def test_each_attempt_before_the_one_that_succeeds(self, connect: Connect, wire: Wire, ledger: Ledger):
-        wire.script(Say("lost", read=300, ends_early=True), Say("lost", read=300, resets=True), Say("Now.", read=300))
+    async def test_retries_count_as_calls(self, connect: Connect, wire: Wire, ledger: UsageLedger):
+        wire.script(Fail(500), Fail(503), Say("Now.", read=300))
         assert (await connect().reply(ASKED)).usage == Usage(300, 5)
-        [spent] = ledger.spent
-        assert spent.calls == 3
-        assert 900 <= spent.read < 1100
+        [spent] = ledger.by_model
+        assert (spent.calls, spent.read) == (3, 300)
 
-    async def test_one_that_hangs(self, connect: Connect, wire: Wire, ledger: Ledger):
+    async def test_stream_that_ends_early_is_recorded(self, connect: Connect, wire: Wire, ledger: UsageLedger):
+        wire.script(Say("lost", read=300, ends_early=True))
+        with pytest.raises(ModelFailed, match="ended early"):
+            await connect().reply(ASKED)
+        assert 300 <= ledger.by_model[0].read < 400
+
+    async def test_timed_out_call_is_recorded(self, connect: Connect, wire: Wire, ledger: UsageLedger):
         wire.script(Hang())
         with pytest.raises(ModelFailed, match="no answer"):
-            await connect(settings={"llm_timeout": 0.2}, retry=Retry(0)).reply(ASKED)
-        assert ledger.spent[0].read >= 300
+            await connect(settings={"llm_timeout": 0.2, "retries": 0}).reply(ASKED)
+        assert ledger.by_model[0].read >= 300
 
-    async def test_one_that_is_called_off(self, connect: Connect, wire: Wire, ledger: Ledger):
+    async def test_cancelled_call_is_recorded(self, connect: Connect, wire: Wire, ledger: UsageLedger):
         wire.script(Hang())
         task = asyncio.create_task(connect().reply(ASKED))
         assert await asyncio.to_thread(wire.asked.wait, 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert ledger.spent[0].read >= 300
+        assert ledger.by_model[0].read >= 300
 
-    async def test_tools_are_part_of_what_was_sent(self, connect: Connect, wire: Wire, ledger: Ledger):
+    async def test_tools_count_as_input_tokens(self, connect: Connect, wire: Wire, ledger: UsageLedger):
         wire.script(Hang())
-        long = ToolSpec("add", "Add two numbers. " * 200, {"type": "object"})
+        long_tool = ToolSpec("add", "Add two numbers. " * 200, {"type": "object"})
         with pytest.raises(ModelFailed):
-            await connect(settings={"llm_timeout": 0.2}, retry=Retry(0)).reply(ASKED, tools=[long])
-        assert ledger.spent[0].read >= 1000
+            await connect(settings={"llm_timeout": 0.2, "retries": 0}).reply(ASKED, tools=[long_tool])
+        assert ledger.by_model[0].read >= 1000
 
-    async def test_but_not_what_was_refused(self, connect: Connect, wire: Wire, ledger: Ledger):
+    async def test_rejected_request_is_not_recorded(self, connect: Connect, wire: Wire, ledger: UsageLedger):
         wire.script(*[Fail(429)] * 2, *[Fail(500)] * 3)
-        with pytest.raises(ModelFailed, match="fault of its own"):
+        with pytest.raises(ModelFailed, match="internal error"):
             await connect().reply(ASKED)
-        assert ledger.spent == ()
+        assert ledger.by_model == ()
 
-    async def test_nor_what_was_never_sent(self, connect: Connect, wire: Wire, ledger: Ledger):
+    async def test_unsent_request_is_not_recorded(self, connect: Connect, wire: Wire, ledger: UsageLedger):
         wire.__exit__(None, None, None)
         with pytest.raises(ModelFailed, match="could not be reached"):
             await connect().reply(ASKED)
-        assert ledger.spent == ()
+        assert ledger.by_model == ()
 
-    async def test_and_the_limit_holds_before_each_attempt(self, connect: Connect, wire: Wire):
-        wire.script(*[Say("lost", read=300, resets=True)] * 9)
+    async def test_spend_limit_is_checked_before_each_call(self, connect: Connect, wire: Wire):
+        wire.script(*[Say("lost", read=300, ends_early=True)] * 9)
+        model = connect(ledger=UsageLedger(tokens=500))
+        for _ in range(2):
+            with pytest.raises(ModelFailed, match="ended early"):
+                await model.reply(ASKED)
         with pytest.raises(SpendLimitReached):
-            await connect(ledger=Ledger(tokens=500)).reply(ASKED)
+            await model.reply(ASKED)
         assert len(wire.requests) == 2
 
 
 class TestTime:
-    async def test_a_long_answer_may_take_longer_than_each_of_its_pieces(self, connect: Connect, wire: Wire):
+    async def test_timeout_applies_to_each_chunk_of_the_stream(self, connect: Connect, wire: Wire):
         wire.script(Say("one two three four five six seven", pause=0.1))
         reply = await connect(settings={"llm_timeout": 0.5}).reply(ASKED)
         assert reply.text == "one two three four five six seven"
         assert len(wire.requests) == 1
 
-    async def test_one_that_began_and_is_too_slow_is_not_paid_for_twice(
-        self, connect: Connect, wire: Wire, waits: list[float]
-    ):
+    async def test_stalled_stream_is_not_retried(self, connect: Connect, wire: Wire, waits: list[float]):
         wire.script(Say("one two three", stalls_after=1), Say("again"))
         with pytest.raises(ModelFailed, match=r"began its answer, and then nothing came for 0\.3 s"):
             await connect(settings={"llm_timeout": 0.3}).reply(ASKED)
         assert (len(wire.requests), waits) == (1, [])
 
 
-class TestOneThatDoesNotStream:
-    async def test_what_it_answers_in_one_piece_is_its_answer(self, connect: Connect, wire: Wire, ledger: Ledger):
+class TestNonStreamingServer:
+    async def test_non_streamed_response_is_accepted(self, connect: Connect, wire: Wire, ledger: UsageLedger):
         wire.streams = False
         wire.script(Say("Let me see.", (Call("add", {"a": 1}, "one"),), read=120, written=7))
         heard: list[str] = []
@@ -108,11 +115,11 @@ class TestOneThatDoesNotStream:
         assert reply == Reply("Let me see.", (ToolCall("one", "add", {"a": 1}),), "tools", Usage(120, 7))
         assert heard == ["Let me see."]
         assert len(wire.requests) == 1
-        assert (ledger.spent[0].read, ledger.spent[0].calls) == (120, 1)
+        assert (ledger.by_model[0].read, ledger.by_model[0].calls) == (120, 1)
 
     @pytest.mark.parametrize("provider", ["openai"])
     @pytest.mark.parametrize("param", ["stream", "stream_options"])
-    async def test_one_that_refuses_to_is_asked_for_the_whole_from_then_on(
+    async def test_server_rejecting_streams_is_asked_without_stream(
         self, connect: Connect, wire: Wire, param: str, waits: list[float]
     ):
         wire.script(Fail(400, "unsupported_value", param=param), Say("One."), Say("Two."))
@@ -122,18 +129,18 @@ class TestOneThatDoesNotStream:
         assert waits == []
 
     @pytest.mark.parametrize("provider", ["openai"])
-    async def test_a_whole_answer_that_does_not_come_is_not_paid_for_again(
-        self, connect: Connect, wire: Wire, ledger: Ledger, waits: list[float]
+    async def test_non_streamed_timeout_is_not_retried(
+        self, connect: Connect, wire: Wire, ledger: UsageLedger, waits: list[float]
     ):
         wire.script(Fail(400, "unsupported_value", param="stream"), Hang())
         with pytest.raises(ModelFailed, match=r"no answer within 0\.3 s"):
             await connect(settings={"llm_timeout": 0.3}).reply(ASKED)
         assert (len(wire.requests), waits) == (2, [])
-        assert ledger.spent[0].calls == 1
+        assert ledger.by_model[0].calls == 1
 
 
-async def test_a_page_is_no_answer(provider: str, ledger: Ledger, retry: Retry, waits: list[float]):
-    """As from a gateway that has another thing at this address, and says that all is well."""
+async def test_html_response_raises_model_failed(provider: str, ledger: UsageLedger, waits: list[float]):
+    """A gateway may answer with status 200 and an HTML page if the address is wrong."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -144,16 +151,16 @@ async def test_a_page_is_no_answer(provider: str, ledger: Ledger, retry: Retry, 
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        model = connect_chat(f"{provider}:some@http://127.0.0.1:{port}", Settings(), ledger=ledger, retry=retry)
-        with pytest.raises(ModelFailed, match="is it the right address"):
+        model = open_chat(f"{provider}:some@http://127.0.0.1:{port}", Settings(), ledger=ledger)
+        with pytest.raises(ModelFailed, match="check the address"):
             await model.reply(ASKED)
         await model.close()
-    assert (ledger.spent, waits) == ((), [])
+    assert (ledger.by_model, waits) == ((), [])
 
 
 @pytest.mark.parametrize("provider", ["anthropic"])
 class TestWarnings:
-    """A client may say that a model will be gone; that is no failure of the model."""
+    """The SDK warns about deprecated models, which is not a failure of the model."""
 
     @pytest.fixture
     def model(self) -> str:
@@ -161,19 +168,21 @@ class TestWarnings:
 
         return str(next(iter(DEPRECATED_MODELS)))
 
-    async def test_they_pass(self, connect: Connect, wire: Wire, model: str):
+    async def test_deprecation_warning_passes_through(self, connect: Connect, wire: Wire, model: str):
         wire.script(Say("Still here."))
         with pytest.warns(DeprecationWarning, match="end-of-life"):
             assert (await connect(model).reply(ASKED)).text == "Still here."
 
-    async def test_made_errors_they_are_what_they_are(self, connect: Connect, wire: Wire, model: str, ledger: Ledger):
+    async def test_deprecation_warning_as_error_is_raised(
+        self, connect: Connect, wire: Wire, model: str, ledger: UsageLedger
+    ):
         with pytest.raises(DeprecationWarning, match="end-of-life"):
             await connect(model).reply(ASKED)
-        assert (wire.requests, ledger.spent) == ([], ())
+        assert (wire.requests, ledger.by_model) == ([], ())
 
 
-class Opened:
-    """A client that knows whether it was closed."""
+class ClosableClient:
+    """A client that records whether it was closed."""
 
     closed = False
 
@@ -181,17 +190,17 @@ class Opened:
         self.closed = True
 
 
-async def test_one_that_is_made_while_it_is_closed_is_closed():
+async def test_client_created_during_close_is_closed():
     making, go_on = threading.Event(), threading.Event()
-    opened = Opened()
+    opened = ClosableClient()
 
-    def make() -> tuple[Any, Opened]:
+    def make() -> tuple[Any, ClosableClient]:
         making.set()
         assert go_on.wait(10)
         return None, opened
 
-    access = Access(Named.parsed("openai:some"), "", Secret("k"), 1.0, Retry(0), Ledger(), ManualClock())
-    client = Client(access, make)
+    endpoint = ModelEndpoint("openai:some", "", Secret("k"), 1.0, 0, UsageLedger())
+    client = SdkClient(endpoint, make)
     asked = asyncio.create_task(client.get())
     assert await asyncio.to_thread(making.wait, 10)
     closing = asyncio.create_task(client.close())

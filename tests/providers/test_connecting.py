@@ -1,4 +1,4 @@
-"""Connecting a model by a string: keys, addresses, packages, and errors that say which of them is missing."""
+"""Connecting a model by its name: keys, base URLs, packages, and errors that name the missing one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 
 from recollect import AgentWithMemory, sync
 from recollect.errors import BadSettings, ModelFailed, SpendLimitReached
-from recollect.inference.access import Named, is_loopback
-from recollect.inference.chat import ChatMessage, OnText, Reply, ToolSpec
-from recollect.inference.connect import connect_chat, connect_embedder, connect_llm
-from recollect.inference.ledger import Ledger
-from recollect.inference.llm import LanguageModel
+from recollect.models.chat import ChatMessage, Reply, TextCallback, ToolSpec
+from recollect.models.endpoint import is_loopback, parse_model_name
+from recollect.models.factory import open_chat, open_embedder, open_llm
+from recollect.models.llm import LanguageModel
+from recollect.models.usage import UsageLedger
 from recollect.settings import Settings
 from tests.providers.conftest import KEY
 from tests.wire.script import Fail, Say
@@ -32,69 +32,72 @@ class TestKeys:
         ("name", "variable"),
         [("anthropic:claude-haiku-4-5", "ANTHROPIC_API_KEY"), ("openai:gpt-5-mini", "OPENAI_API_KEY")],
     )
-    def test_a_missing_key_is_named_by_its_variable(self, name: str, variable: str):
+    def test_missing_key_is_named_by_its_variable(self, name: str, variable: str):
         with pytest.raises(BadSettings, match=f"needs a key: set {variable} in the environment"):
-            connect_chat(name, Settings())
+            open_chat(name, Settings())
 
-    async def test_of_embedders_too(self):
+    async def test_missing_embedder_key_is_named_by_its_variable(self):
         with pytest.raises(BadSettings, match="VOYAGE_API_KEY"):
-            await connect_embedder("voyage:voyage-3.5", Settings())
+            await open_embedder("voyage:voyage-3.5", Settings())
 
     @pytest.mark.parametrize("provider", ["anthropic", "openai"])
-    async def test_a_server_on_this_machine_needs_none(self, provider: str, wire: Wire):
+    async def test_local_server_needs_no_key(self, provider: str, wire: Wire):
         wire.script(Say("Hello."))
-        model = connect_chat(f"{provider}:small@{getattr(wire, provider)}", Settings())
+        model = open_chat(f"{provider}:small@{getattr(wire, provider)}", Settings())
         assert (await model.reply(ASKED)).text == "Hello."
         await model.close()
 
-    def test_one_elsewhere_does(self):
+    def test_remote_server_needs_a_key(self):
         with pytest.raises(BadSettings, match="OPENAI_API_KEY"):
-            connect_chat("openai:small@https://models.example.com/v1", Settings())
+            open_chat("openai:small@https://models.example.com/v1", Settings())
 
     @pytest.mark.parametrize("origin", ["environment", "settings"])
-    async def test_it_comes_from_the_environment_or_the_settings(
+    async def test_key_comes_from_environment_or_settings(
         self, origin: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
     ):
         wire.script(Say("Hello."))
         monkeypatch.setenv("OPENAI_API_KEY", KEY if origin == "environment" else "another")
         settings = Settings(openai_api_key=KEY) if origin == "settings" else Settings()
-        model = connect_chat(f"openai:small@{wire.openai}", settings)
+        model = open_chat(f"openai:small@{wire.openai}", settings)
         await model.reply(ASKED)
         await model.close()
         assert wire.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-class TestPlaces:
+class TestModelNames:
     @pytest.mark.parametrize(
         ("text", "named"),
         [
-            ("openai:gpt-5", Named("openai", "gpt-5")),
-            ("openai:llama3:8b", Named("openai", "llama3:8b")),
-            ("openai:qwen3@http://localhost:11434/v1", Named("openai", "qwen3", "http://localhost:11434/v1")),
-            ("openai:@cf/meta/llama@https://x.example/v1", Named("openai", "@cf/meta/llama", "https://x.example/v1")),
-            ("anthropic:claude@20250101", Named("anthropic", "claude@20250101")),
+            ("openai:gpt-5", ("openai:gpt-5", "")),
+            ("openai:llama3:8b", ("openai:llama3:8b", "")),
+            ("openai:qwen3@http://localhost:11434/v1", ("openai:qwen3", "http://localhost:11434/v1")),
+            (
+                "openai:@cf/meta/llama@https://x.example/v1",
+                ("openai:@cf/meta/llama", "https://x.example/v1"),
+            ),
+            ("anthropic:claude@20250101", ("anthropic:claude@20250101", "")),
         ],
     )
-    def test_a_name_may_say_where(self, text: str, named: Named):
-        assert Named.parsed(text) == named
+    def test_name_may_contain_a_base_url(self, text: str, named: tuple[str, str]):
+        assert parse_model_name(text) == named
 
     @pytest.mark.parametrize("name", ["openai:", "anthropic: ", "openai:@http://localhost/v1"])
-    def test_a_name_names_a_model(self, name: str):
+    def test_name_without_model_is_rejected(self, name: str):
         with pytest.raises(BadSettings):
-            connect_chat(name, Settings(openai_api_key=KEY, anthropic_api_key=KEY))
+            open_chat(name, Settings(openai_api_key=KEY, anthropic_api_key=KEY))
 
     @pytest.mark.parametrize("name", ["gpt-5", "", "anthropic", "mistral:large", "minilm"])
-    def test_what_is_no_provider_is_refused_with_those_there_are(self, name: str):
+    def test_unknown_provider_error_lists_providers(self, name: str):
         with pytest.raises(BadSettings, match=r"'anthropic:MODEL', 'openai:MODEL'"):
-            connect_chat(name, Settings())
+            open_chat(name, Settings())
 
     @pytest.mark.parametrize("name", ["nomic", "", "mistral:embed", "sentence-transformers:", "minilm:"])
-    async def test_nor_embedders(self, name: str):
+    async def test_unknown_embedder_error_lists_providers(self, name: str):
         with pytest.raises(BadSettings, match=r"'openai:MODEL', 'voyage:MODEL'"):
-            await connect_embedder(name, Settings())
+            await open_embedder(name, Settings())
 
     @pytest.mark.parametrize("origin", ["name", "settings", "environment"])
-    async def test_the_place_that_is_said_nearest_counts(
+    async def test_base_url_precedence_is_name_settings_environment(
         self, origin: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
     ):
         wire.script(Say("Here."))
@@ -102,14 +105,14 @@ class TestPlaces:
         monkeypatch.setenv("OPENAI_BASE_URL", wire.openai if origin == "environment" else wrong)
         base = {"name": wrong, "settings": wire.openai, "environment": ""}[origin]
         name = f"openai:small@{wire.openai}/" if origin == "name" else "openai:small"
-        model = connect_chat(name, Settings(openai_base_url=base))
+        model = open_chat(name, Settings(openai_base_url=base))
         assert (await model.reply(ASKED)).text == "Here."
         await model.close()
 
     @pytest.mark.parametrize("url", ["localhost:11434", "ftp://x/v1", "http://"])
-    def test_a_place_is_a_url(self, url: str):
-        with pytest.raises(BadSettings, match="is no base URL"):
-            connect_chat("openai:small", Settings(openai_base_url=url))
+    def test_invalid_base_url_is_rejected(self, url: str):
+        with pytest.raises(BadSettings, match="is not a base URL"):
+            open_chat("openai:small", Settings(openai_base_url=url))
 
     @pytest.mark.parametrize(
         ("url", "local"),
@@ -119,38 +122,38 @@ class TestPlaces:
             ("http://localhost.example.com", False), ("http://127.0.0.1.example.com", False), ("", False),
         ],
     )  # fmt: skip
-    def test_what_is_this_machine(self, url: str, local: bool):
+    def test_loopback_urls_are_recognized(self, url: str, local: bool):
         assert is_loopback(url) == local
 
 
-class TestWhatMayBeGiven:
-    async def test_a_callable_answers_the_dialogue_as_one_prompt(self):
+class TestModelArgument:
+    async def test_callable_receives_dialogue_as_one_prompt(self):
         prompts: list[str] = []
 
         def model(prompt: str) -> str:
             prompts.append(prompt)
             return "fine"
 
-        chat = connect_chat(model, Settings())
-        heard: list[str] = []
+        chat = open_chat(model, Settings())
+        streamed: list[str] = []
         reply = await chat.reply(
             [ChatMessage("user", "Hello."), ChatMessage("assistant", "Hi."), ChatMessage("user", "How are you?")],
             system="Be brief.",
             tools=[ToolSpec("add", "", {})],
-            on_text=heard.append,
+            on_text=streamed.append,
         )
         assert reply == Reply("fine")
-        assert heard == ["fine"]
+        assert streamed == ["fine"]
         assert prompts == ["Be brief.\n\nuser: Hello.\n\nassistant: Hi.\n\nuser: How are you?\n\nassistant:"]
         await chat.close()
 
-    async def test_a_coroutine_function_too(self):
+    async def test_coroutine_function_is_awaited(self):
         async def model(prompt: str) -> str:
             return prompt.upper()
 
-        assert (await connect_chat(model, Settings()).reply(ASKED)).text == "HELLO"
+        assert (await open_chat(model, Settings()).reply(ASKED)).text == "HELLO"
 
-    async def test_a_chat_model_of_ones_own_is_used_as_it_is(self):
+    async def test_custom_chat_model_is_used_unchanged(self):
         class Mine:
             name = "mine"
 
@@ -160,7 +163,7 @@ class TestWhatMayBeGiven:
                 *,
                 system: str = "",
                 tools: Sequence[ToolSpec] = (),
-                on_text: OnText | None = None,
+                on_text: TextCallback | None = None,
                 may_call: bool = True,
             ) -> Reply:
                 return Reply("mine")
@@ -168,35 +171,35 @@ class TestWhatMayBeGiven:
             async def close(self) -> None: ...
 
         mine = Mine()
-        assert connect_chat(mine, Settings()) is mine
+        assert open_chat(mine, Settings()) is mine
 
     @pytest.mark.parametrize("given", [42, object(), ["openai:x"]])
-    def test_what_is_no_model_is_refused(self, given: Any):
-        with pytest.raises(BadSettings, match="not a language model"):
-            connect_chat(given, Settings())
-        with pytest.raises(BadSettings, match="llm is a name"):
-            connect_llm(given, Settings())
+    def test_invalid_model_is_rejected(self, given: Any):
+        with pytest.raises(BadSettings, match="a language model must be"):
+            open_chat(given, Settings())
+        with pytest.raises(BadSettings, match="llm must be a name"):
+            open_llm(given, Settings())
 
 
-class TestForCheapWork:
-    async def test_a_string_becomes_a_model_that_answers_prompts(self, wire: Wire):
+class TestLlm:
+    async def test_name_opens_a_model_that_answers_prompts(self, wire: Wire):
         wire.script(Say("  Port 7001.\n"))
-        model = connect_llm(f"anthropic:claude-haiku-4-5@{wire.anthropic}", Settings())
+        model = open_llm(f"anthropic:claude-haiku-4-5@{wire.anthropic}", Settings())
         assert model is not None
         assert model.name == "anthropic:claude-haiku-4-5"
         assert await model.ask("Which port?") == "Port 7001."
         await model.close()
 
-    async def test_the_settings_may_name_it(self, wire: Wire):
+    async def test_llm_setting_names_the_model(self, wire: Wire):
         wire.script(Say("Yes."))
-        model = connect_llm(None, Settings(llm=f"openai:small@{wire.openai}"))
+        model = open_llm(None, Settings(llm=f"openai:small@{wire.openai}"))
         assert model is not None
         assert await model.ask("Is it?") == "Yes."
         await model.close()
-        assert connect_llm(None, Settings()) is None
+        assert open_llm(None, Settings()) is None
 
-    async def test_a_refusal_and_a_failure_are_told_in_their_own_words(self, wire: Wire):
-        model = connect_llm(f"openai:small@{wire.openai}", Settings(retries=0))
+    async def test_refusal_and_failure_have_their_own_messages(self, wire: Wire):
+        model = open_llm(f"openai:small@{wire.openai}", Settings(retries=0))
         assert model is not None
         wire.script(Say("no", stop="refusal"), Fail(404, "model_not_found"))
         with pytest.raises(ModelFailed, match="'openai:small' declined to answer"):
@@ -205,37 +208,38 @@ class TestForCheapWork:
             await model.ask("?")
         await model.close()
 
-    async def test_all_its_tries_together_have_the_time_of_one_answer(self, wire: Wire):
-        """Cheap work can be done offline, and somebody waits for it."""
+    async def test_all_attempts_share_one_timeout(self, wire: Wire, monkeypatch: pytest.MonkeyPatch):
+        """Work that has an offline fallback must not keep the caller waiting for retries."""
+        monkeypatch.undo()  # the SDKs wait
         wire.script(Say("Yes."), *[Fail(503)] * 9)
-        first = connect_llm(f"openai:small@{wire.openai}", Settings())
+        first = open_llm(f"openai:small@{wire.openai}", Settings())
         assert first is not None
-        await first.ask("?")  # which loads the client: that takes seconds by itself
+        await first.ask("?")  # loads the SDK, which takes seconds
         await first.close()
         wire.requests.clear()
-        model = connect_llm(f"openai:small@{wire.openai}", Settings(llm_timeout=2.0, retries=20))
+        model = open_llm(f"openai:small@{wire.openai}", Settings(llm_timeout=2.0, retries=20))
         assert model is not None
         with pytest.raises(ModelFailed, match="gave no answer within 2 s"):
             await model.ask("?")
         await model.close()
         assert 2 <= len(wire.requests) < 9
 
-    async def test_a_callable_has_the_time_that_the_settings_give(self):
+    async def test_callable_is_bounded_by_llm_timeout(self):
         async def never(prompt: str) -> str:
             import asyncio
 
             await asyncio.Event().wait()
             return ""
 
-        model = connect_llm(never, Settings(llm_timeout=0.1))
+        model = open_llm(never, Settings(llm_timeout=0.1))
         assert model is not None
         with pytest.raises(ModelFailed, match=r"0\.1 s"):
             await model.ask("?")
 
-    async def test_at_the_limit_it_says_so_however_often_it_is_asked(self, wire: Wire):
-        """It did not fail, so it does not rest; the reason stays the reason."""
+    async def test_spend_limit_error_is_repeated_on_every_call(self, wire: Wire):
+        """The limit is not a failure, so there is no pause, and the error stays the same."""
         wire.script(Say("Yes.", read=100))
-        model = connect_llm(f"openai:small@{wire.openai}", Settings(), ledger=Ledger(tokens=100))
+        model = open_llm(f"openai:small@{wire.openai}", Settings(), ledger=UsageLedger(tokens=100))
         assert model is not None
         assert await model.ask("Is it?") == "Yes."
         for _ in range(5):
@@ -244,61 +248,63 @@ class TestForCheapWork:
         await model.close()
         assert len(wire.requests) == 1
 
-    def test_a_model_stays_the_model_it_is(self):
+    def test_language_model_is_returned_unchanged(self):
         model = LanguageModel(str.upper)
-        assert connect_llm(model, Settings()) is model
+        assert open_llm(model, Settings()) is model
 
 
-def test_a_limit_in_dollars_needs_a_price():
-    ledger = Ledger(usd=1.0)
+def test_usd_limit_requires_a_known_price():
+    ledger = UsageLedger(usd=1.0)
     with pytest.raises(BadSettings, match="set llm_budget_tokens instead"):
-        connect_chat("openai:some-new-model", Settings(openai_api_key=KEY), ledger=ledger)
+        open_chat("openai:some-new-model", Settings(openai_api_key=KEY), ledger=ledger)
     with pytest.raises(BadSettings, match="set llm_budget_tokens instead"):
-        connect_chat("openai:gpt-5@https://gateway.example/v1", Settings(openai_api_key=KEY), ledger=ledger)
-    connect_chat("openai:gpt-5", Settings(openai_api_key=KEY), ledger=ledger)
-    connect_chat("openai:some-new-model@http://localhost:1234/v1", Settings(), ledger=ledger)  # costs nothing
+        open_chat("openai:gpt-5@https://gateway.example/v1", Settings(openai_api_key=KEY), ledger=ledger)
+    open_chat("openai:gpt-5", Settings(openai_api_key=KEY), ledger=ledger)
+    open_chat("openai:some-new-model@http://localhost:1234/v1", Settings(), ledger=ledger)  # costs nothing
 
 
 CONNECTED = """
 import asyncio, sys
-from recollect.inference.connect import connect_chat, connect_embedder
+from recollect.models.factory import open_chat, open_embedder
 from recollect.settings import Settings
 keys = Settings(anthropic_api_key="k", openai_api_key="k", voyage_api_key="k")
-connect_chat("anthropic:claude-haiku-4-5", keys)
-connect_chat("openai:gpt-5", keys)
-asyncio.run(connect_embedder("openai:text-embedding-3-small", keys))
-asyncio.run(connect_embedder("voyage:voyage-3.5", keys))
+open_chat("anthropic:claude-haiku-4-5", keys)
+open_chat("openai:gpt-5", keys)
+asyncio.run(open_embedder("openai:text-embedding-3-small", keys))
+asyncio.run(open_embedder("voyage:voyage-3.5", keys))
 print(*[name for name in ("anthropic", "openai", "voyageai", "httpx2", "pydantic", "aiohttp") if name in sys.modules])
 """
 
 
-def test_connecting_loads_no_client():
-    """Importing one takes seconds; somebody who opens a memory does not wait for it."""
+def test_connecting_loads_no_sdk():
+    """Importing an SDK takes seconds, and opening a memory must not wait for it."""
     done = subprocess.run([sys.executable, "-c", CONNECTED], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == []
 
 
 MISSING = """
 import sys
-from recollect.inference.connect import connect_chat
+from recollect.models.factory import open_chat
 from recollect.settings import Settings
 sys.path[:] = [path for path in sys.path if "site-packages" not in path]
 sys.meta_path = [finder for finder in sys.meta_path if "Path" in str(finder) or "Builtin" in str(finder)]
 try:
-    connect_chat("anthropic:claude-haiku-4-5", Settings(anthropic_api_key="k"))
+    open_chat("anthropic:claude-haiku-4-5", Settings(anthropic_api_key="k"))
 except Exception as error:
     print(type(error).__name__, error)
 """
 
 
-def test_without_the_client_it_is_named():
+def test_missing_sdk_names_the_extra():
     done = subprocess.run([sys.executable, "-c", MISSING], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("ExtraMissing 'anthropic:claude-haiku-4-5' needs the extra `anthropic`")
-    assert done.stdout.rstrip().endswith("pip install anthropic (in a checkout: pip install '.[anthropic]')")
+    assert done.stdout.rstrip().endswith(
+        "pip install 'recollect-memory[anthropic]' (in a checkout: pip install '.[anthropic]')"
+    )
 
 
-def test_every_claude_that_we_name_is_one_that_its_maker_goes_on_with():
-    # Mutant: the default of the agent is claude-sonnet-4-5.
+def test_named_claude_models_are_not_deprecated():
+    # Mutant: the default model of the agent is a deprecated one.
     from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
     root = Path(__file__).resolve().parents[2]

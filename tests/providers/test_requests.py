@@ -1,4 +1,4 @@
-"""What goes over the wire to each provider: the dialogue in its own shape, tools, and marks for its cache."""
+"""Requests to each provider: messages in its format, tools, and prompt cache markers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from recollect.inference.chat import ChatMessage, ChatModel, ToolCall, ToolSpec, Usage
-from recollect.inference.connect import connect_chat
-from recollect.inference.ledger import Ledger
+from recollect.models.chat import ChatMessage, ChatModel, ToolCall, ToolSpec, Usage
+from recollect.models.factory import open_chat
+from recollect.models.usage import UsageLedger
 from recollect.settings import Settings
 from tests.providers.conftest import Connect
 from tests.wire.script import Call, Say
@@ -29,20 +29,20 @@ DIALOGUE = [
 
 @pytest_asyncio.fixture
 async def claude(wire: Wire) -> AsyncIterator[ChatModel]:
-    model = connect_chat(f"anthropic:claude-haiku-4-5@{wire.anthropic}", Settings())
+    model = open_chat(f"anthropic:claude-haiku-4-5@{wire.anthropic}", Settings())
     yield model
     await model.close()
 
 
 @pytest_asyncio.fixture
 async def gpt(wire: Wire) -> AsyncIterator[ChatModel]:
-    model = connect_chat(f"openai:gpt-5-mini@{wire.openai}", Settings())
+    model = open_chat(f"openai:gpt-5-mini@{wire.openai}", Settings())
     yield model
     await model.close()
 
 
 class TestAnthropic:
-    async def test_results_and_what_the_user_says_next_are_one_turn(self, claude: ChatModel, wire: Wire):
+    async def test_tool_results_and_next_user_message_are_one_turn(self, claude: ChatModel, wire: Wire):
         wire.script(Say("Fine."))
         await claude.reply(DIALOGUE)
         assert wire.requests[0].body["messages"] == [
@@ -70,14 +70,14 @@ class TestAnthropic:
             },
         ]
 
-    async def test_an_empty_text_is_left_out_because_it_is_refused(self, claude: ChatModel, wire: Wire):
+    async def test_empty_text_is_omitted(self, claude: ChatModel, wire: Wire):
         wire.script(Say("Fine."))
         messages = [ChatMessage("user", "x"), ChatMessage("assistant", " "), ChatMessage("user", "y")]
         await claude.reply(messages)
         [turn] = wire.requests[0].body["messages"]
         assert [block["text"] for block in turn["content"]] == ["x", "y"]
 
-    async def test_what_stays_the_same_is_marked_for_the_cache(self, claude: ChatModel, wire: Wire):
+    async def test_stable_prefix_is_marked_for_the_cache(self, claude: ChatModel, wire: Wire):
         wire.script(Say("Fine."))
         await claude.reply(DIALOGUE, system="You are careful.", tools=[ADD, NOW])
         body = wire.requests[0].body
@@ -91,30 +91,30 @@ class TestAnthropic:
         marked = [block for turn in body["messages"] for block in turn["content"] if "cache_control" in block]
         assert marked == [{"type": "text", "text": "Never mind the time.", "cache_control": MARK}]
 
-    async def test_a_model_that_may_call_nothing_is_shown_the_tools_all_the_same(self, claude: ChatModel, wire: Wire):
-        # Mutant: it is not told. Mutant: a choice where there is nothing to choose, which is refused.
+    async def test_tools_are_sent_when_calls_are_disabled(self, claude: ChatModel, wire: Wire):
+        # Mutants: `tool_choice` is never sent; it is sent without tools, which the API rejects.
         wire.script(Say("Fine."), Say("Fine."), Say("Fine."))
         await claude.reply(DIALOGUE, tools=[ADD])
         await claude.reply(DIALOGUE, tools=[ADD], may_call=False)
         await claude.reply(DIALOGUE, may_call=False)
-        bodies = [one.body for one in wire.requests]
+        bodies = [request.body for request in wire.requests]
         assert [body.get("tool_choice") for body in bodies] == [None, {"type": "none"}, None]
         assert bodies[1]["tools"] == bodies[0]["tools"]
 
-    async def test_a_single_question_is_not_put_in_the_cache(self, claude: ChatModel, wire: Wire):
-        """Putting it there costs a quarter more, and nobody comes back for it."""
+    async def test_single_question_is_not_cached(self, claude: ChatModel, wire: Wire):
+        """Writing to the cache costs 25 % more, and a single question is never sent again."""
         wire.script(Say("Fine."))
         await claude.reply([ChatMessage("user", "Summarise this.")])
         assert "cache_control" not in str(wire.requests[0].body)
 
-    async def test_what_was_read_from_the_cache_and_written_to_it_counts_as_read(self, claude: ChatModel, wire: Wire):
+    async def test_cache_reads_and_writes_count_as_input(self, claude: ChatModel, wire: Wire):
         wire.script(Say("Fine.", read=1000, written=50, cached=600, cache_written=300))
         reply = await claude.reply(DIALOGUE)
         assert reply.usage == Usage(read=1000, written=50, cached=600, kept=300)
 
 
 class TestOpenAI:
-    async def test_the_dialogue_in_its_shape(self, gpt: ChatModel, wire: Wire):
+    async def test_dialogue_is_sent_in_openai_format(self, gpt: ChatModel, wire: Wire):
         wire.script(Say("Fine."))
         await gpt.reply(DIALOGUE, system="You are careful.", tools=[ADD])
         body = wire.requests[0].body
@@ -136,29 +136,29 @@ class TestOpenAI:
         function = {"name": "add", "description": "Add two numbers.", "parameters": dict(ADD.parameters)}
         assert body["tools"] == [{"type": "function", "function": function}]
 
-    async def test_a_model_that_may_call_nothing_is_shown_the_tools_all_the_same(self, gpt: ChatModel, wire: Wire):
+    async def test_tools_are_sent_when_calls_are_disabled(self, gpt: ChatModel, wire: Wire):
         wire.script(Say("Fine."), Say("Fine."), Say("Fine."))
         await gpt.reply(DIALOGUE, tools=[ADD])
         await gpt.reply(DIALOGUE, tools=[ADD], may_call=False)
         await gpt.reply(DIALOGUE, may_call=False)
-        bodies = [one.body for one in wire.requests]
+        bodies = [request.body for request in wire.requests]
         assert [body.get("tool_choice") for body in bodies] == [None, "none", None]
         assert bodies[1]["tools"] == bodies[0]["tools"]
 
     @pytest.mark.parametrize("streams", [False, True])
-    async def test_a_server_that_does_not_count_is_counted_for(self, wire: Wire, streams: bool):
-        """Otherwise a limit in tokens would never be reached."""
+    async def test_missing_usage_is_estimated(self, wire: Wire, streams: bool):
+        """Without an estimate, a token limit would never be reached."""
         wire.script(Say("One two three four.", counts=False))
-        ledger = Ledger()
-        model = connect_chat(f"openai:small@{wire.openai}", Settings(), ledger=ledger)
+        ledger = UsageLedger()
+        model = open_chat(f"openai:small@{wire.openai}", Settings(), ledger=ledger)
         await model.reply([ChatMessage("user", "word " * 100)], on_text=print if streams else None)
         await model.close()
-        [spent] = ledger.spent
+        [spent] = ledger.by_model
         assert spent.read >= 100
         assert spent.written >= 4
 
     @pytest.mark.parametrize("streams", [False, True])
-    async def test_calls_without_an_id_get_one_of_their_own(self, gpt: ChatModel, wire: Wire, streams: bool):
+    async def test_tool_calls_without_id_get_unique_ids(self, gpt: ChatModel, wire: Wire, streams: bool):
         nameless = Say("", (Call("now", {}, None), Call("now", {}, None)))
         wire.script(nameless, nameless)
         listen = print if streams else None
@@ -169,8 +169,8 @@ class TestOpenAI:
         assert all(ids)
 
 
-async def test_what_is_asked_twice_is_the_same_to_the_byte(connect: Connect, wire: Wire):
-    """A cache of prompts hits on a prefix that has not changed."""
+async def test_equal_requests_are_byte_identical(connect: Connect, wire: Wire):
+    """A prompt cache matches unchanged prefixes only."""
     wire.script(Say("Fine."), Say("Fine."))
     model = connect()
     for _ in range(2):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from recollect import Settings, WorkingMemory
-from recollect.inference.chat import ChatMessage, ToolSpec
-from recollect.inference.connect import connect_chat, connect_llm
-from recollect.inference.ledger import Ledger
+from recollect.models.chat import ChatMessage, ToolSpec
+from recollect.models.factory import open_chat, open_llm
+from recollect.models.usage import UsageLedger
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYTHON = os.environ.get("REAL_MODEL_PYTHON", str(ROOT / ".venv-model" / "bin" / "python"))
@@ -41,8 +41,8 @@ def model() -> Iterator[str]:
 
 
 async def test_it_speaks_and_is_heard_while_it_does(model: str):
-    ledger = Ledger(tokens=100_000)
-    chat = connect_chat(model, WAITS, ledger=ledger)
+    ledger = UsageLedger(tokens=100_000)
+    chat = open_chat(model, WAITS, ledger=ledger)
     heard: list[str] = []
     try:
         reply = await chat.reply(
@@ -60,14 +60,14 @@ async def test_it_speaks_and_is_heard_while_it_does(model: str):
     assert "".join(heard) == reply.text
     assert reply.text.strip() or reply.tool_calls
     assert reply.stop in ("end", "length", "tools")
-    [spent] = ledger.spent
+    [spent] = ledger.by_model
     assert (spent.model, spent.calls, spent.usd) == ("openai:smollm2", 1, 0.0)
     assert spent.read > 20
     assert 1 <= spent.written <= 48
 
 
 async def test_a_memory_has_its_summary_written_by_it(model: str):
-    llm = connect_llm(model, WAITS)
+    llm = open_llm(model, WAITS)
     assert llm is not None
     working = WorkingMemory(max_tokens=400, keep_recent=1, llm=llm)
     try:

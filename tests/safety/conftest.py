@@ -1,4 +1,4 @@
-"""What the tests of safety share with those of the flows: memories on every embedded backend, and a clock."""
+"""Fixtures shared with the flows: memories on every embedded backend, and a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that somebody else has written under our names: told of as damage, by an error of ours, and no other is lost."""
+"""Damaged rows in SQLite and PostgreSQL: reads raise StoreCorrupt, and other rows stay readable."""
 
 from __future__ import annotations
 
@@ -14,30 +14,43 @@ import pytest
 from psycopg import sql
 
 from recollect.errors import StoreCorrupt
-from recollect.stores.damage import Misshapen, as_written
+from recollect.stores.codec import DecodeError, detect_corruption
 from recollect.stores.postgres import PostgresStore
 from recollect.stores.sqlite import SqliteStore
-from recollect.testing.erasing import erasure, receipt
-from recollect.testing.samples import EVERYTHING, LOG, SPACE, TASKS, append, ids, note, put, save, vector
-from recollect.values import Turn
-from tests.safety.shaped import outcome
+from recollect.testing.factories import (
+    EVERYTHING,
+    LOG,
+    SPACE,
+    TASKS,
+    find_matching,
+    find_nearest,
+    list_ids,
+    make_append,
+    make_note,
+    make_put,
+    make_save,
+    make_vector,
+)
+from recollect.testing.whole_store import make_erasure, make_receipt
+from recollect.types import Turn
+from tests.safety.shape_checks import classify_read
 from tests.servers.postgres import Server
 
-NO_JSON = ("", "{", "nul", "[1,")
-NO_MAPPING = (*NO_JSON, "[]", "5", "null", '"heliotrope"', "true", "[" * 5_000)
+INVALID_JSON = ("", "{", "nul", "[1,")
+INVALID_MAPPINGS = (*INVALID_JSON, "[]", "5", "null", '"heliotrope"', "true", "[" * 5_000)
 NEVER = 1 << 62
 SECRET = "heliotrope"
 
-# What somebody writes into which column of the row of an item, an entry, a task and so on.
-ODD: dict[str, tuple[Any, ...]] = {
-    "records.metadata": NO_MAPPING,
-    "records.derived_from": (*NO_JSON, "{}", "5", "null", "[1]", "[null]"),
+# Invalid values for each column.
+INVALID_VALUES: dict[str, tuple[Any, ...]] = {
+    "records.metadata": INVALID_MAPPINGS,
+    "records.derived_from": (*INVALID_JSON, "{}", "5", "null", "[1]", "[null]"),
     "records.content": ("", " "),
     "records.importance": (7.0, -1.0),
     "records.trust": (7.0,),
     "records.by_user": ("", "\x07"),
     "records.created_at": (NEVER,),
-    "entries.metadata": NO_MAPPING,
+    "entries.metadata": INVALID_MAPPINGS,
     "entries.at": (NEVER,),
     "tasks.status": ("", SECRET),
     "tasks.created_at": (NEVER,),
@@ -45,10 +58,10 @@ ODD: dict[str, tuple[Any, ...]] = {
     "steps.status": ("", SECRET),
     "steps.at": (NEVER,),
     "checkpoints.at": (NEVER,),
-    "erasures.parts": (*NO_JSON, "5", "{}", "[1]"),
-    "erasures.elsewhere": (*NO_MAPPING, '{"a": 1}'),
-    "erasures.erased": (*NO_MAPPING, '{"a": "x"}', '{"a": null}'),
-    "erasures.receipt": (*NO_MAPPING, "{}", '{"sha256": 5}'),
+    "erasures.parts": (*INVALID_JSON, "5", "{}", "[1]"),
+    "erasures.elsewhere": (*INVALID_MAPPINGS, '{"a": 1}'),
+    "erasures.erased": (*INVALID_MAPPINGS, '{"a": "x"}', '{"a": null}'),
+    "erasures.receipt": (*INVALID_MAPPINGS, "{}", '{"sha256": 5}'),
     "erasures.requested_at": (NEVER,),
 }
 Store = SqliteStore | PostgresStore
@@ -59,73 +72,73 @@ READS: dict[str, tuple[Read, ...]] = {
     "tasks": (lambda s: s.task(TASKS, "a", hidden=True), lambda s: s.tasks(TASKS)),
     "steps": (lambda s: s.steps(TASKS, "a"),),
     "checkpoints": (lambda s: s.checkpoints(TASKS, "a"),),
-    "erasures": (lambda s: s.ledger(), lambda s: s.finish(receipt("b"))),
+    "erasures": (lambda s: s.ledger(), lambda s: s.finish_erasure(make_receipt("b"))),
 }
 
 
-async def filled(store: Store) -> None:
-    """Two of everything: one that is damaged, and one that is not."""
+async def fill(store: Store) -> None:
+    """Store two rows of every kind: `a` will be damaged, and `b` will not."""
     for id in ("a", "b"):
-        said = put(id, [1, 0, 0, 0], "apple", metadata={"x": 1}, derived_from=("m",), turn=Turn("s", 1, "ada"))
-        await store.write(said, append(id))
-        await store.write(save(task=id))
+        said = make_put(id, [1, 0, 0, 0], "apple", metadata={"x": 1}, derived_from=("m",), turn=Turn("s", 1, "ada"))
+        await store.write(said, make_append(id))
+        await store.write(make_save(task=id))
         lease = await store.claim(TASKS, id, "w", timedelta(minutes=1))
-        await store.write(note("s", lease.fence, task=id))
-        await store.enter(erasure(id))
-    await store.finish(receipt("a"))
+        await store.write(make_note("s", lease.fence, task=id))
+        await store.add_erasure(make_erasure(id))
+    await store.finish_erasure(make_receipt("a"))
 
 
-async def damaged(store: Store, column: str, put_there: Callable[[Any], Awaitable[Any]]) -> None:
-    """Each value in its turn: who reads it is told, and who reads the other row is not bothered."""
+async def check_damage(store: Store, column: str, write_value: Callable[[Any], Awaitable[Any]]) -> None:
+    """Write each invalid value and check that reads raise StoreCorrupt and that the other row stays readable."""
     faults = set()
-    for value in ODD[column]:
-        await put_there(value)
-        came = [await outcome(partial(read, store), SECRET) for read in READS[column.partition(".")[0]]]
+    for value in INVALID_VALUES[column]:
+        await write_value(value)
+        came = [await classify_read(partial(read, store), SECRET) for read in READS[column.partition(".")[0]]]
         if "refused" not in came or set(came) - {"whole", "refused"}:
             faults.add(f"{value!r:.40}: {came}")
     assert faults == set()
     if not column.startswith("erasures"):
-        assert ids(await store.get(SPACE, "b")) == ids(await store.entries(LOG, "b")) == ["b"]
+        assert list_ids(await store.get(SPACE, "b")) == list_ids(await store.entries(LOG, "b")) == ["b"]
         assert len(await store.steps(TASKS, "b")) == len(await store.checkpoints(TASKS, "b")) == 1
 
 
-def _id(column: str) -> str:
+def _get_id_column(column: str) -> str:
     return "task" if column.startswith(("steps", "checkpoints")) else "id"
 
 
-@pytest.mark.parametrize("column", ODD)
-async def test_a_row_of_sqlite(tmp_path: Path, column: str):
-    """Mutants: `item_of` without its `except`; any one `@reads` taken off; `mapping` and `texts` take anything."""
+@pytest.mark.parametrize("column", INVALID_VALUES)
+async def test_damaged_sqlite_row_raises_store_corrupt(tmp_path: Path, column: str):
+    """Mutants: `decode_item` without `detect_corruption`; `decode_mapping` and `decode_texts` accept anything."""
     path = tmp_path / "store.db"
     store = SqliteStore.open(path)
-    await filled(store)
+    await fill(store)
     table, name = column.split(".")
 
-    async def put_there(value: Any) -> None:
+    async def write_value(value: Any) -> None:
         raw = apsw.Connection(str(path))
-        raw.execute(f"update {table} set {name} = ? where {_id(column)} = 'a'", (value,))  # noqa: S608 - of ours
+        raw.execute(f"update {table} set {name} = ? where {_get_id_column(column)} = 'a'", (value,))  # noqa: S608 - constants of this module
         raw.close()
 
-    await damaged(store, column, put_there)
+    await check_damage(store, column, write_value)
     await store.close()
 
 
-async def test_a_row_of_postgresql(postgres: Server):
-    """Mutants: the same."""
+async def test_damaged_postgres_row_raises_store_corrupt(postgres: Server):
+    """Mutants: as on SQLite."""
     url = postgres.create("damage")
     store = await PostgresStore.open(url)
-    await filled(store)
+    await fill(store)
     faults = []
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as raw:
         await raw.execute("select set_config('recollect.everyone', 'on', false)")
-        for column in ODD:
+        for column in INVALID_VALUES:
             table, name = map(sql.Identifier, column.split("."))
-            place, id = sql.SQL("recollect.{}").format(table), sql.Identifier(_id(column))
+            place, id = sql.SQL("recollect.{}").format(table), sql.Identifier(_get_id_column(column))
             asked = await raw.execute(sql.SQL("select {} from {} where {} = 'a'").format(name, place, id))
             [before] = await asked.fetchone() or (None,)
             change = sql.SQL("update {} set {} = %s where {} = 'a'").format(place, name, id)
             try:
-                await damaged(store, column, partial(_changed, raw, change))
+                await check_damage(store, column, partial(_execute, raw, change))
             except AssertionError as error:
                 faults.append(f"{column}: {error!s:.600}")
             await raw.execute(change, (before,))
@@ -134,19 +147,19 @@ async def test_a_row_of_postgresql(postgres: Server):
     postgres.drop("damage")
 
 
-async def _changed(raw: psycopg.AsyncConnection[Any], change: sql.Composed, value: Any) -> None:
+async def _execute(raw: psycopg.AsyncConnection[Any], change: sql.Composed, value: Any) -> None:
     await raw.execute(change, (value,))
 
 
 @pytest.mark.parametrize("written", ["{", "[]", "{}", '{"name": "x"}', '{"name": 1, "dim": "x", "fingerprint": []}'])
-async def test_the_name_of_the_model(tmp_path: Path, written: str):
+async def test_damaged_model_name_raises_store_corrupt(tmp_path: Path, written: str):
     path = tmp_path / "store.db"
     store = SqliteStore.open(path)
-    await store.write(put("a", [1, 0, 0, 0], terms="apple"))
+    await store.write(make_put("a", [1, 0, 0, 0], terms="apple"))
     raw = apsw.Connection(str(path))
     raw.execute("update meta set value = ? where name = 'model'", (written,))
     raw.close()
-    assert await outcome(store.model, SECRET) == "refused"
+    assert await classify_read(store.model, SECRET) == "refused"
     await store.close()
 
 
@@ -154,25 +167,25 @@ async def test_the_name_of_the_model(tmp_path: Path, written: str):
     ("column", "value"),
     [("next_seq", 1 << 33), ("next_seq", 1 << 62), ("next_seq", -5), ("items", -5), ("words", -5), ("rewrites", -5)],
 )
-async def test_the_counts_of_a_space(tmp_path: Path, column: str, value: int):
-    """Mutants: `_state` believes them, and who searches wants room for so many; `_words` wants it for a check."""
+async def test_damaged_space_counts_raise_store_corrupt(tmp_path: Path, column: str, value: int):
+    """Mutants: counts are not validated, and a search or a check allocates memory for so many items."""
     path = tmp_path / "store.db"
     store = SqliteStore.open(path)
-    await filled(store)
+    await fill(store)
     raw = apsw.Connection(str(path))
-    raw.execute(f"update spaces set {column} = ?", (value,))  # noqa: S608 - of ours
+    raw.execute(f"update spaces set {column} = ?", (value,))  # noqa: S608 - constants of this module
     raw.close()
-    assert await outcome(lambda: store.nearest(EVERYTHING, vector(1, 0, 0, 0)), SECRET) == "refused"
-    assert await outcome(lambda: store.matching(EVERYTHING, ("apple",)), SECRET) == "refused"
+    assert await classify_read(lambda: find_nearest(store, EVERYTHING, make_vector(1, 0, 0, 0)), SECRET) == "refused"
+    assert await classify_read(lambda: find_matching(store, EVERYTHING, "apple"), SECRET) == "refused"
     assert any(str(value) in line for line in await store.check()) or column == "rewrites"
     await store.close()
 
 
-async def test_numbers_that_are_given_out_again(tmp_path: Path):
-    """Mutant: `_MISNUMBERED` looks at the largest number alone."""
+async def test_check_reports_reused_sequence_numbers(tmp_path: Path):
+    """Mutant: `check` compares only the largest sequence number."""
     path = tmp_path / "store.db"
     store = SqliteStore.open(path)
-    await filled(store)
+    await fill(store)
     raw = apsw.Connection(str(path))
     raw.execute("update spaces set next_seq = 1")
     raw.close()
@@ -180,26 +193,26 @@ async def test_numbers_that_are_given_out_again(tmp_path: Path):
     await store.close()
 
 
-async def test_a_row_that_a_write_came_across_holds_up_no_other_write(tmp_path: Path):
-    """Mutant: `_let_go` does nothing, and every later write fails as if another program held the file."""
+async def test_damaged_row_met_by_a_write_does_not_block_later_writes(tmp_path: Path):
+    """Mutant: `_clear_frames` does nothing, and every later write fails as if another program locked the file."""
     path = tmp_path / "store.db"
     store = SqliteStore.open(path)
-    await filled(store)
+    await fill(store)
 
     def half_way(connection: apsw.Connection) -> None:
         rows = connection.execute("select id, metadata from records")
         for id, _ in rows:
-            with as_written(f"the row of {id}"):
-                raise Misshapen("metadata is no mapping")
+            with detect_corruption(f"the row of {id}"):
+                raise DecodeError("metadata is no mapping")
 
-    kept = []  # as a program does that looks at its errors later
+    kept = []  # errors that a program keeps hold references to the failed statement
     for number in range(3):
-        with pytest.raises(StoreCorrupt) as told:
+        with pytest.raises(StoreCorrupt) as caught:
             await store._writer.submit(half_way, durable=True)
-        kept.append(told.value)
+        kept.append(caught.value)
         raw = apsw.Connection(str(path))
         raw.execute("update records set access_count = access_count + 1")
         raw.close()
-        await store.write(put(f"another {number}"))
+        await store.write(make_put(f"another {number}"))
     assert len(await store.find(EVERYTHING)) == 5
     await store.close()

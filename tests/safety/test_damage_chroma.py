@@ -1,191 +1,140 @@
-"""Every kind of record that Chroma keeps for us, damaged in every way: told of as damage, never as something else."""
+"""Damaged records in Chroma: every read returns valid values or raises StoreCorrupt."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from recollect.clock import system_clock
-from recollect.stores.chroma import ChromaStore, chain, ledger
-from recollect.stores.chroma.address import Address
-from recollect.stores.chroma.cells import items_of, vectors_of
-from recollect.stores.chroma.collections import Collections, Record
-from recollect.stores.chroma.engine import Engine
-from recollect.stores.erasing import Doomed
-from recollect.stores.ops import Delete
-from recollect.testing.erasing import erasure, receipt
-from recollect.testing.samples import EVERYTHING, SPACE, put, turn, vector
-from tests.safety.hostile import confused
-from tests.safety.shaped import outcome
+from recollect.stores.chroma import ChromaStore
+from recollect.stores.chroma.client import ChromaRecord
+from recollect.stores.chroma.records import META, name_items
+from recollect.stores.erasure import ErasureSelection
+from recollect.stores.writes import Delete
+from recollect.testing.factories import EVERYTHING, SPACE, find_matching, find_nearest, make_put, make_turn, make_vector
+from recollect.testing.whole_store import make_erasure, make_receipt
+from tests.safety.hostile_inputs import mutate
+from tests.safety.shape_checks import classify_read
 
 VALUES: tuple[Any, ...] = (None, True, -1, 10**40, "x", [], {})
 PLAIN: tuple[Any, ...] = (True, -1, 1.5, "", "x", "AAAAAA==")
-NO_JSON = ("", "{", "[1,", "\x00")
+INVALID_JSON = ("", "{", "[1,", "\x00")
 SECRET = "heliotrope"
-# Of all that can be wrong with a record, so many are tried each time, and all of it in `make soak`.
-MOST = 25
+# At most so many damages per kind are tried; `make soak` tries all.
+MAX_DAMAGES = 25
 
 Reads = tuple[Callable[[ChromaStore], Awaitable[Any]], ...]
 
 
 async def _items(store: ChromaStore) -> list[Any]:
-    return [put.item for put in await store.whole(SPACE, "a")]
+    return [put.item for put in await store.get_full(SPACE, "a")]
 
 
-OF_ITEMS: Reads = (
+ITEM_READS: Reads = (
     lambda s: s.get(SPACE, "a"),
     lambda s: s.find(EVERYTHING),
-    lambda s: s.nearest(EVERYTHING, vector(1, 0, 0, 0)),
-    lambda s: s.matching(EVERYTHING, ("apple",)),
+    lambda s: find_nearest(s, EVERYTHING, make_vector(1, 0, 0, 0)),
+    lambda s: find_matching(s, EVERYTHING, "apple"),
     lambda s: s.last_turns(SPACE, "s"),
-    lambda s: s.paths(SPACE),
     lambda s: s.spaces(),
     _items,
 )
-OF_VECTORS: Reads = (OF_ITEMS[2], _items)
-OF_BATCHES: Reads = (lambda s: s.model(), OF_ITEMS[1])
-OF_ERASURES: Reads = (lambda s: s.ledger(),)
+ERASURE_READS: Reads = (lambda s: s.ledger(),)
 
-
-@pytest.fixture(scope="module")
-def collections(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collections]:
-    address = Address.parse(f"chroma:{tmp_path_factory.mktemp('damage') / 'c'}")
-    opened = Collections.open(address, patience=5)
-    yield opened
-    opened.close()
-
-
-def store_of(collections: Collections) -> ChromaStore:
-    """As another process would open it, with nothing in memory."""
-    engine = Engine(collections, alone=True, cache_bytes=1 << 20)
-    return ChromaStore("chroma:./elsewhere", engine, None, b"", system_clock)
-
-
-async def filled(collections: Collections) -> None:
-    """Something of every kind: items, one of them only in the chain, and erasures in every phase."""
-    for name in collections.names(""):
-        collections.drop(name)
-    store = store_of(collections)
-    await store.write(
-        put("a", [1, 0, 0, 0], "apple", content=f"{SECRET} a", metadata={"a": {"b": 1}}, derived_from=("m",), key="k"),
-        turn("b", "s", 1, "ada", vector=[0, 1, 0, 0], terms="apple"),
-        put("c", [0, 0, 1, 0], "apple"),
-    )
-    await store.enter(erasure("e1"))
-    await store.wipe("e1", Doomed(writes=(Delete(SPACE, "c"),)))
-    await store.deleted("e1")
-    await store.finish(receipt("e1"))
-    await store.enter(erasure("e2"))
-    await store.write(put("d", [0, 0, 0, 1], "apple", metadata={"z": 1}))
-    store._worker.shutdown()
-
-
-def is_item(record: Record) -> bool:
-    return record.text == f"{SECRET} a"
-
-
-# Each kind: the collection it lies in, which of its records it is, and who reads it.
-PLACES: dict[str, tuple[Callable[[Collections], str], Callable[[Record], bool], Reads]] = {
-    "an item": (lambda _: items_of(SPACE), is_item, OF_ITEMS),
-    "the paths of a space": (lambda _: items_of(SPACE), lambda one: "paths" in one.meta, OF_ITEMS[5:6]),
-    "a vector": (lambda c: next(iter(c.names(vectors_of(SPACE, 0).removesuffix("0")))), lambda one: True, OF_VECTORS),
-    "a batch": (
-        lambda _: chain.NAME,
-        lambda one: SECRET not in str(one.meta) and "d" in str(one.meta.get("batch")),
-        OF_BATCHES,
-    ),
-    "the key of the ledger": (lambda _: ledger.NAME, lambda one: one.meta["kind"] == "salt", OF_ERASURES),
-    "an erasure": (lambda _: ledger.NAME, lambda one: one.id == "e2", OF_ERASURES),
-    "what a batch erased": (lambda _: ledger.NAME, lambda one: one.meta["kind"] == "wiped", OF_ERASURES),
-    "when it was deleted": (lambda _: ledger.NAME, lambda one: one.meta["kind"] == "deleted", OF_ERASURES),
-    "a receipt": (lambda _: ledger.NAME, lambda one: one.meta["kind"] == "link", OF_ERASURES),
+# For each kind: its collection, a predicate for its record, and the reads of it.
+PLACES: dict[str, tuple[str, Callable[[ChromaRecord], bool], Reads]] = {
+    "an item": (name_items(SPACE), lambda record: record.text == f"{SECRET} a", ITEM_READS),
+    "a path": (META, lambda record: record.metadata["kind"] == "path", (lambda s: s.paths(SPACE),)),
+    "a speaker": (META, lambda record: record.metadata["kind"] == "speaker", ITEM_READS[2:3]),
+    "a space": (META, lambda record: record.metadata["kind"] == "space", (lambda s: s.spaces(), lambda s: s.tenants())),
+    "the model": (META, lambda record: record.id == "active", (lambda s: s.model(),)),
+    "the key of the ledger": (META, lambda record: record.id == "salt", (lambda s: s._load_salt(),)),
+    "an erasure": (META, lambda record: record.id == "erasure.e2", ERASURE_READS),
+    "a receipt": (META, lambda record: record.id == "erasure.e1", ERASURE_READS),
 }
 
 
-def damages(record: Record) -> Iterator[Record]:
-    """The record with something else in it, each in its turn."""
-    for name, value in sorted(record.meta.items()):  # each reading has its own order, and some are tried of all
-        rest = {key: one for key, one in record.meta.items() if key != name}
-        yield Record(record.id, rest, record.text)
-        for other in PLAIN:
-            yield Record(record.id, {**rest, name: other}, record.text)
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ChromaStore]:
+    """Open a store with items and with erasures in several phases."""
+    store = await ChromaStore.open(f"chroma:{tmp_path / 'c'}")
+    await store.write(
+        make_put(
+            "a", [1, 0, 0, 0], "apple", content=f"{SECRET} a", metadata={"a": {"b": 1}}, derived_from=("m",), key="k"
+        ),
+        make_turn("b", "s", 1, "ada", vector=[0, 1, 0, 0], terms="apple"),
+        make_put("c", [0, 0, 1, 0], "apple"),
+    )
+    await store.add_erasure(make_erasure("e1"))
+    await store.wipe("e1", ErasureSelection(writes=(Delete(SPACE, "c"),)))
+    await store.mark_deleted("e1")
+    await store.finish_erasure(make_receipt("e1"))
+    await store.add_erasure(make_erasure("e2"))
+    yield store
+    await store.close()
+
+
+def iterate_damages(record: ChromaRecord) -> Iterator[ChromaRecord]:
+    """Yield copies of the record with one damage each. A value of None deletes the key."""
+    for name, value in sorted(record.metadata.items()):  # a stable order for the sample
+        for other in (None, *PLAIN):
+            yield ChromaRecord(record.id, {**record.metadata, name: other}, record.text)
         try:
-            told = json.loads(str(value))
+            parsed = json.loads(str(value))
         except ValueError:
             continue
-        if isinstance(told, dict | list):
-            texts = [*NO_JSON, *(json.dumps(one) for one in confused(told, VALUES))]
-            yield from (Record(record.id, {**rest, name: text}, record.text) for text in texts)
+        if isinstance(parsed, dict | list):
+            texts = [*INVALID_JSON, *(json.dumps(changed) for changed in mutate(parsed, VALUES))]
+            yield from (ChromaRecord(record.id, {**record.metadata, name: text}, record.text) for text in texts)
     if record.text:
-        yield Record(record.id, record.meta, "")
+        yield ChromaRecord(record.id, record.metadata, "")
+
+
+def find_record(store: ChromaStore, kind: str) -> tuple[str, ChromaRecord]:
+    name, is_it, _ = PLACES[kind]
+    return name, next(record for record in store._client.get(name, store._client.find_ids(name)) if is_it(record))
 
 
 @pytest.mark.parametrize("kind", PLACES)
-async def test_whatever_is_read_of_it_is_whole_or_called_damaged(kind: str, collections: Collections):
-    """Mutants: a number that is a text; a mapping that is a list; any one decoder whose error is let through."""
-    await filled(collections)
-    named, is_it, reads = PLACES[kind]
-    name = named(collections)
-    record = next(one for one in collections.read(name) if is_it(one))
-    every = list(damages(record))
-    step = 1 if settings().max_examples > 1000 else max(1, len(every) // MOST)
+async def test_damaged_record_is_read_whole_or_raises_store_corrupt(kind: str, store: ChromaStore):
+    """Mutants: a text is accepted as number; a list is accepted as mapping; a decoder passes on its own error."""
+    name, record = find_record(store, kind)
+    every = list(iterate_damages(record))
+    step = 1 if settings().max_examples > 1000 else max(1, len(every) // MAX_DAMAGES)
     refused, faults = 0, set()
     for damaged in islice(every, None, None, step):
-        collections.delete(name, [record.id])
-        collections.add(name, [damaged])
-        store = store_of(collections)
-        for number, read in enumerate(reads):
-            came = await outcome(partial(read, store), SECRET)
+        store._client.upsert(name, [damaged])
+        for number, read in enumerate(PLACES[kind][2]):
+            came = await classify_read(partial(read, store), SECRET)
             refused += came == "refused"
             faults |= set() if came in ("whole", "refused") else {f"{number}: {came}"}
-        store._worker.shutdown()
+        store._client.upsert(name, [record])
     assert faults == set()
-    assert refused > 3
+    assert refused > 0
 
 
 @pytest.mark.parametrize("number", [0, -1, 65, 1 << 40])
-async def test_a_number_of_passages_that_nobody_wrote(number: int, collections: Collections):
-    """Mutant: `_ref` believes any number; who reads the vectors then takes all memory there is."""
-    await filled(collections)
-    name = items_of(SPACE)
-    record = next(one for one in collections.read(name) if is_item(one))
-    cell = json.loads(str(record.meta["cell"]))
-    [generation] = cell["refs"]
-    cell["refs"][generation][1] = number
-    collections.delete(name, [record.id])
-    collections.add(name, [Record(record.id, {**record.meta, "cell": json.dumps(cell)}, record.text)])
-    store = store_of(collections)
-    for read in OF_ITEMS[:4]:
-        assert await outcome(partial(read, store), SECRET) == "refused"
-    store._worker.shutdown()
-
-
-@pytest.mark.parametrize("number", [1, 65, 1 << 40])
-async def test_a_number_of_pieces_that_nobody_wrote(number: int, collections: Collections):
-    """Mutant: the pieces are asked for by their names, as many as the batch says that there are."""
-    await filled(collections)
-    record = max(collections.read(chain.NAME), key=lambda one: int(str(one.meta["n"])))
-    collections.delete(chain.NAME, [record.id])
-    collections.add(chain.NAME, [Record(record.id, {**record.meta, "parts": number}, record.text)])
-    store = store_of(collections)
-    for read in OF_BATCHES:
-        assert await outcome(partial(read, store), SECRET) == "refused"
-    store._worker.shutdown()
+async def test_wrong_number_of_passages_raises_store_corrupt(number: int, store: ChromaStore):
+    """Mutant: the decoder accepts any number, and reading the vectors exhausts memory."""
+    name, record = find_record(store, "an item")
+    item = json.loads(record.metadata["item"])
+    item["passages"] = dict.fromkeys(item["passages"], number)
+    store._client.upsert(name, [ChromaRecord(record.id, {"item": json.dumps(item)}, record.text)])
+    for read in ITEM_READS[:4]:
+        assert await classify_read(partial(read, store), SECRET) == "refused"
 
 
 @pytest.mark.parametrize(
     "space", ["", "{", "[]", '["acme"]', '["acme","odd","ada","",""]', '["acme","semantic",1,"",""]']
 )
-async def test_a_collection_that_does_not_say_whose_it_is(space: str, collections: Collections):
-    await filled(collections)
-    collections._client.get_collection(items_of(SPACE)).modify(metadata={"space": space})
-    store = store_of(collections)
-    for read in (store.spaces, store.tenants, store.check):
-        assert await outcome(read, SECRET) == "refused", read
-    store._worker.shutdown()
+async def test_invalid_space_raises_store_corrupt(space: str, store: ChromaStore):
+    name, record = find_record(store, "a space")
+    store._client.upsert(name, [ChromaRecord(record.id, {"space": space})])
+    for read in (store.spaces, store.tenants):
+        assert await classify_read(read, SECRET) == "refused", read

@@ -1,4 +1,4 @@
-"""Whatever somebody has written where we read: an answer or an error of ours, soon, and nothing is kept by half."""
+"""Decoders of external input: they return or raise RecollectError, in bounded time, and store nothing partially."""
 
 from __future__ import annotations
 
@@ -19,35 +19,32 @@ import pytest
 from hypothesis import settings
 
 from recollect import AgentMemory
-from recollect.agent.arguments import Unfit, fitted
-from recollect.agent.dialogue import whole
-from recollect.agent.journal import sealed, unsealed
+from recollect.agent.journal import seal_value, unseal_value
+from recollect.agent.prompt import normalize_reply
+from recollect.agent.tool_schema import InvalidArgument, parse_signature
+from recollect.durable.state_codec import decode_document
+from recollect.erasure import receipt_file
 from recollect.errors import RecollectError
-from recollect.inference.arguments import read_call
-from recollect.inference.chat import Reply, ToolCall
-from recollect.lifecycle import beside
-from recollect.lifecycle.extraction import facts_in
-from recollect.memory.tool_calls import tool_calls_of
-from recollect.runtime.codec import decode
+from recollect.lifecycle.llm_extraction import parse_extracted_facts
+from recollect.models.chat import Reply, ToolCall, parse_tool_call
+from recollect.recording.turn import parse_tool_calls
 from recollect.settings import Settings
-from recollect.stores.erasing import Erasure
-from recollect.stores.ops import Append, Entry
-from recollect.stores.receipts import ErasureReceipt
-from recollect.stores.task import Step
-from recollect.stores.where import parse_where
+from recollect.stores.erasure import ErasureReceipt, ErasureRecord
+from recollect.stores.filters import parse_where
+from recollect.stores.writes import Append, Entry, Step
 from recollect.testing import ManualClock
 from recollect.tiers.working import WorkingMemory
 from tests.embedders import HashEmbedder
-from tests.flows.export.journey import read
-from tests.safety.hostile import TEXTS, VALUES, confused, deep, written
-from tests.safety.worlds import plain
+from tests.flows.export.export_file import read
+from tests.safety.hostile_inputs import TEXTS, VALUES, mutate, nest, to_text
+from tests.safety.isolated_stores import plain
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-# Seconds of this process: what is slow here is slower than this by far, and a busy machine is no fault of ours.
-SOON = 5.0
-LITTLE = 300 << 20
-# Of all that can be wrong in a file, one in so many is tried each time, and all of it in `make soak`.
-EVERY = 5
+# Seconds of CPU time; a quadratic decoder takes much longer.
+MAX_SECONDS = 5.0
+MAX_BYTES = 300 << 20
+# One in so many invalid files is tried; `make soak` tries all.
+SAMPLE_STEP = 5
 
 RECEIPT = ErasureReceipt(
     id="e1", subject="ab", parts=("user",), status="complete", requested_at=AT, completed_at=AT, erased={"semantic": 1}
@@ -55,13 +52,13 @@ RECEIPT = ErasureReceipt(
 DOCUMENT = {"state": {"completed": ["a"], "results": {"a": 1}}, "working": {"task": "x"}, "by": ["ada", None]}
 
 
-def tolerated(work: Callable[[], Any]) -> None:
-    """It answers or raises an error of ours; anything else is a fault."""
-    with suppress(RecollectError, Unfit):
+def accept_errors(work: Callable[[], Any]) -> None:
+    """Run `work` and accept RecollectError and InvalidArgument; any other exception is a fault."""
+    with suppress(RecollectError, InvalidArgument):
         work()
 
 
-def step_with(result: str) -> Step:
+def build_step(result: str) -> Step:
     return Step(
         key="s",
         status="completed",
@@ -75,53 +72,56 @@ def step_with(result: str) -> Step:
     )
 
 
-def toml(text: str) -> Callable[[Path], None]:
+def load_settings(text: str) -> Callable[[Path], None]:
     def load(directory: Path) -> None:
         for before in ("", "store = ", "[tiers.episodic]\nttl_seconds = "):
             (directory / "recollect.toml").write_bytes(f"{before}{text}".encode("utf-8", "surrogatepass"))
-            tolerated(lambda: Settings.load(environ={}, directory=directory))
+            accept_errors(lambda: Settings.load(environ={}, directory=directory))
 
     return load
 
 
-def receipts_beside(text: str) -> Callable[[Path], None]:
+def read_receipts(text: str) -> Callable[[Path], None]:
     def load(directory: Path) -> None:
         head = json.dumps({"recollect_erasures": 1, "salt": "ab"})
         (directory / "x.erasures.jsonl").write_bytes(f"{head}\n{text}\n".encode("utf-8", "surrogatepass"))
-        beside.read(directory / "x.erasures.jsonl")
+        receipt_file.read_receipt_file(directory / "x.erasures.jsonl")
 
     return load
 
 
-def test_a_line_beside_a_store_that_is_no_text_is_passed_over(tmp_path: Path):
-    """Mutant: the file is read as text, and one torn byte makes it unreadable."""
+def test_receipt_file_skips_lines_that_are_not_text(tmp_path: Path):
+    """Mutant: the file is read as text, and one invalid byte makes it unreadable."""
     path = tmp_path / "x.erasures.jsonl"
-    erasure = Erasure(id="e1", subject="ab", parts=("user",), requested_at=AT)
-    beside.keep(path, b"salt", [erasure])
+    erasure = ErasureRecord(id="e1", subject="ab", parts=("user",), requested_at=AT)
+    receipt_file.append_erasures(path, b"salt", [erasure])
     with path.open("ab") as file:
         file.write(b'{"entered": "\xff\xfe"}\n\xff\n')
-    beside.keep(path, b"salt", [replace(erasure, id="e2")])
-    known = beside.read(path)
+    receipt_file.append_erasures(path, b"salt", [replace(erasure, id="e2")])
+    known = receipt_file.read_receipt_file(path)
     assert known is not None
-    assert [one.id for one in known.entered] == ["e1", "e2"]
+    assert [erasure.id for erasure in known.erasures] == ["e1", "e2"]
 
 
-# Each reads a text that somebody else may have written.
-OF_TEXT: dict[str, Callable[[str], Callable[[Path], Any]]] = {
-    "checkpoint": lambda text: lambda _: decode(1, text),
-    "tool arguments": lambda text: lambda _: read_call("1", "t", text),
-    "an argument that is a text": lambda text: lambda _: fitted(text, list[int], "x"),
-    "an answer of a model": lambda text: lambda _: facts_in(text, []),
-    "a sealed note": lambda text: lambda _: unsealed(step_with(text)),
-    "recollect.toml": toml,
-    "receipts beside a store": receipts_beside,
+def _take_numbers(x: list[int]) -> None: ...
+
+
+# Decoders of external text.
+TEXT_DECODERS: dict[str, Callable[[str], Callable[[Path], Any]]] = {
+    "checkpoint": lambda text: lambda _: decode_document(1, text),
+    "tool arguments": lambda text: lambda _: parse_tool_call("1", "t", text),
+    "an argument that is a text": lambda text: lambda _: parse_signature(_take_numbers, "numbers").convert({"x": text}),
+    "an answer of a model": lambda text: lambda _: parse_extracted_facts(text, []),
+    "a sealed note": lambda text: lambda _: unseal_value(build_step(text)),
+    "recollect.toml": load_settings,
+    "receipts beside a store": read_receipts,
 }
 
-# Each reads a value that was JSON before, and may be anything of what JSON has.
-OF_VALUE: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+# Decoders of parsed JSON: a valid document, and the decoder.
+VALUE_DECODERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "receipt": (RECEIPT.as_json(), ErasureReceipt.from_json),
-    "checkpoint": (DOCUMENT, lambda value: decode(1, written(value))),
-    "sealed note": (json.loads(sealed({"a": 1})), lambda value: unsealed(step_with(written(value)))),
+    "checkpoint": (DOCUMENT, lambda value: decode_document(1, to_text(value))),
+    "sealed note": (json.loads(seal_value({"a": 1})), lambda value: unseal_value(build_step(to_text(value)))),
     "snapshot": (None, WorkingMemory.from_snapshot),
     "filter": ({"a.b": {"gte": 1, "in": [1, "x"]}, "source": "web"}, parse_where),
     "tool calls": (
@@ -131,26 +131,29 @@ OF_VALUE: dict[str, tuple[Any, Callable[[Any], Any]]] = {
             {"type": "tool_result", "tool_use_id": "2", "content": [{"type": "text", "text": "x"}]},
             {"name": "h", "arguments": {"a": 1}, "result": "x", "error": None},
         ],
-        lambda value: tool_calls_of(value, "turn", 1000),
+        lambda value: parse_tool_calls(value, "turn", 1000),
     ),
     "arguments of a reply": (
         {"a": [1, {"b": "x"}]},
-        lambda value: whole(Reply("x", (ToolCall("1", "f", value),), "tools"), 1) if isinstance(value, dict) else None,
+        lambda value: (
+            normalize_reply(Reply("x", (ToolCall("1", "f", value),), "tools"), 1) if isinstance(value, dict) else None
+        ),
     ),
 }
 
 
-@pytest.mark.parametrize("reader", OF_TEXT)
-def test_a_text_of_somebody_else_is_read_or_refused(reader: str, tmp_path: Path):
-    """Mutants: of the exceptions that `decode`, `read_call`, `_parsed`, `_objects`, `unsealed` and `beside` expect,
-    any one is left out."""
+@pytest.mark.promise("S2")
+@pytest.mark.parametrize("decoder", TEXT_DECODERS)
+def test_hostile_text_is_decoded_or_rejected(decoder: str, tmp_path: Path):
+    """Mutants: `decode_document`, `parse_tool_call`, `parse_signature`, `parse_extracted_facts`, `unseal_value` or
+    `read_receipt_file` does not catch one of its exceptions."""
     for kind, text in TEXTS.items():
         began = time.process_time()
         try:
-            tolerated(lambda text=text: OF_TEXT[reader](text)(tmp_path))  # type: ignore[misc]
+            accept_errors(lambda text=text: TEXT_DECODERS[decoder](text)(tmp_path))  # type: ignore[misc]
         except BaseException as error:
-            raise AssertionError(f"{reader} of {kind}: {type(error).__name__}: {error!s:.200}") from error
-        assert time.process_time() - began < SOON, kind
+            raise AssertionError(f"{decoder} of {kind}: {type(error).__name__}: {error!s:.200}") from error
+        assert time.process_time() - began < MAX_SECONDS, kind
 
 
 async def snapshot() -> dict[str, Any]:
@@ -164,34 +167,34 @@ async def snapshot() -> dict[str, Any]:
     return working.snapshot()
 
 
-@pytest.mark.parametrize("reader", OF_VALUE)
-async def test_a_value_in_the_wrong_place_is_read_or_refused(reader: str):
-    document, takes = OF_VALUE[reader]
+@pytest.mark.parametrize("decoder", VALUE_DECODERS)
+async def test_misplaced_value_is_decoded_or_rejected(decoder: str):
+    document, decode = VALUE_DECODERS[decoder]
     document = document or await snapshot()
     tried = 0
-    for value in (*confused(document), deep(300), deep(5000), *VALUES):
+    for value in (*mutate(document), nest(300), nest(5000), *VALUES):
         tried += 1
         try:
-            tolerated(lambda value=value: takes(value))  # type: ignore[misc]
+            accept_errors(lambda value=value: decode(value))  # type: ignore[misc]
         except BaseException as error:
-            raise AssertionError(f"{reader} of {value!r:.300}: {type(error).__name__}: {error!s:.200}") from error
+            raise AssertionError(f"{decoder} of {value!r:.300}: {type(error).__name__}: {error!s:.200}") from error
     assert tried > 100
 
 
-def test_little_memory_is_taken_for_much_that_is_sent(tmp_path: Path):
-    """A bomb is refused or read within what its bytes explain."""
-    for reader, made in OF_TEXT.items():
-        for kind in ("deep objects", "wide") if reader != "recollect.toml" else ():
+def test_decoding_hostile_text_uses_bounded_memory(tmp_path: Path):
+    """A hostile text is decoded or rejected with bounded memory."""
+    for decoder, made in TEXT_DECODERS.items():
+        for kind in ("deep objects", "wide") if decoder != "recollect.toml" else ():
             tracemalloc.start()
-            tolerated(lambda reader=made, kind=kind: reader(TEXTS[kind])(tmp_path))  # type: ignore[misc]
+            accept_errors(lambda decoder=made, kind=kind: decoder(TEXTS[kind])(tmp_path))  # type: ignore[misc]
             _, most = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-            assert most < LITTLE, f"{reader} of {kind} took {most >> 20} MiB"
+            assert most < MAX_BYTES, f"{decoder} of {kind} took {most >> 20} MiB"
 
 
 @pytest.fixture
 async def exported(tmp_path: Path) -> list[dict[str, Any]]:
-    """The lines of an export with something of every tier."""
+    """Return the header of an export and one line of every kind."""
     clock = ManualClock()
     async with AgentMemory.open("memory://", user="ada", session="s", embedder=HashEmbedder(), clock=clock) as memory:
         await memory.remember("I live in Lisbon.", key="home", metadata={"a": {"b": [1]}}, source="web")
@@ -213,13 +216,13 @@ async def exported(tmp_path: Path) -> list[dict[str, Any]]:
     return [lines[0], *kinds.values()]
 
 
-def bad_files(lines: list[dict[str, Any]]) -> Iterator[bytes]:
-    """Every line of an export with something wrong in it, each in a file of its own."""
+def iterate_bad_files(lines: list[dict[str, Any]]) -> Iterator[bytes]:
+    """Yield export files with one fault each."""
     head, *rest = lines
     for line in rest:
-        for changed in confused(line, (None, -1, 10**40, 1e308, "", "x", "\x00", [], {}, [None, 1], deep(300))):
+        for changed in mutate(line, (None, -1, 10**40, 1e308, "", "x", "\x00", [], {}, [None, 1], nest(300))):
             yield _file(head, changed)
-    for changed in confused(head):
+    for changed in mutate(head):
         yield _file(changed, *rest)
     for text in TEXTS.values():
         raw = text.encode("utf-8", "surrogatepass")
@@ -239,14 +242,14 @@ def _file(head: Any, *lines: Any) -> bytes:
 
 
 def _line(value: Any) -> bytes:
-    return written(value).encode() + b"\n"
+    return to_text(value).encode() + b"\n"
 
 
-async def test_a_file_with_anything_wrong_in_it_is_refused_whole(exported: list[dict[str, Any]], tmp_path: Path):
+async def test_invalid_import_file_is_rejected_whole(exported: list[dict[str, Any]], tmp_path: Path):
     long = settings().max_examples > 1000
     path, refused, taken = tmp_path / "bad.jsonl", 0, 0
     async with AgentMemory.open("memory://", embedder=HashEmbedder(), clock=ManualClock()) as memory:
-        for number, raw in enumerate(islice(bad_files(exported), None, None, 1 if long else EVERY)):
+        for number, raw in enumerate(islice(iterate_bad_files(exported), None, None, 1 if long else SAMPLE_STEP)):
             path.write_bytes(raw)
             target = memory.scoped(tenant=f"t{number}", user="ada", session="s")
             before = plain((await target.stats()).tiers)
@@ -260,13 +263,13 @@ async def test_a_file_with_anything_wrong_in_it_is_refused_whole(exported: list[
                 assert await target.quarantine.list() == []
             except BaseException as error:
                 raise AssertionError(f"{type(error).__name__}: {error!s:.200} of {raw[:600]!r}") from error
-            assert time.process_time() - began < SOON, raw[:300]
+            assert time.process_time() - began < MAX_SECONDS, raw[:300]
     assert refused > 200
-    assert taken > 5  # a byte in a text is just another letter
+    assert taken > 5  # a changed byte in a text is valid
 
 
-async def test_a_bad_line_behind_many_good_ones_leaves_none_of_them(tmp_path: Path):
-    """Mutant: `_check` is passed over, so that the lines before the bad one are there."""
+async def test_bad_line_after_many_good_lines_imports_nothing(tmp_path: Path):
+    """Mutant: `_check_lines` is skipped, and the lines before the bad one are stored."""
     options: Any = {"user": "ada", "embedder": HashEmbedder(), "clock": ManualClock()}
     async with AgentMemory.open("memory://", **options) as memory:
         await memory.semantic.add_many([{"content": f"Fact number {n}."} for n in range(600)])
@@ -280,7 +283,7 @@ async def test_a_bad_line_behind_many_good_ones_leaves_none_of_them(tmp_path: Pa
         assert (await fresh.stats()).items == 0
 
 
-async def test_a_conversation_of_somebody_else_is_refused_whole():
+async def test_invalid_conversation_import_is_rejected_whole():
     async with AgentMemory.open("memory://", session="s", embedder=HashEmbedder(), clock=ManualClock()) as memory:
         for n in range(40):
             await memory.conversation.add_message("user", f"Number {n} of many things that are said.")
@@ -288,7 +291,7 @@ async def test_a_conversation_of_somebody_else_is_refused_whole():
         document["messages"] = document["messages"][:2]
         document["rolled"]["messages"] = 1
         before = await memory.conversation.export()
-        for changed in confused(document):
+        for changed in mutate(document):
             try:
                 await memory.conversation.import_from(changed)
                 await memory.conversation.import_from(before)
@@ -298,18 +301,20 @@ async def test_a_conversation_of_somebody_else_is_refused_whole():
                 raise AssertionError(f"{type(error).__name__}: {error!s:.200} of {changed!r:.600}") from error
 
 
-async def test_a_task_that_was_left_in_the_store_is_taken_up_or_refused():
-    """What is kept of a task under way is read by another process."""
+async def test_damaged_stored_task_is_resumed_or_rejected():
+    """The stored state of an unfinished task is read by another process."""
     async with AgentMemory.open("memory://", user="ada", session="s", embedder=HashEmbedder()) as memory:
         await memory.start_task("plan a trip")
         await memory.record_step("think", "act()", "done", procedure=None)
-        log, space = memory._parts.stores.log("episodic"), memory.scope.space("working")
-        [held] = await log.read(space)
-        told = json.loads(held.content)
-        for number, text in enumerate([*TEXTS.values(), *map(written, islice(confused(told), None, None, 3))]):
+        log, space = memory._engine.stores.log("episodic"), memory.scope.space("working")
+        [stored] = await log.read(space)
+        told = json.loads(stored.content)
+        for number, text in enumerate([*TEXTS.values(), *map(to_text, islice(mutate(told), None, None, 3))]):
             scope = memory.scoped(user=f"u{number}")
             where = scope.scope.space("working")
-            entry = Entry(id="x", kind=held.kind, content=text or " ", at=held.at, metadata={"task": "t", "by": "b"})
+            entry = Entry(
+                id="x", kind=stored.kind, content=text or " ", at=stored.at, metadata={"task": "t", "by": "b"}
+            )
             if "\ud800" in text or "\x00" in text:
                 continue
             await log.write(Append(space=where, entry=entry))
@@ -322,20 +327,20 @@ async def test_a_task_that_was_left_in_the_store_is_taken_up_or_refused():
                 raise AssertionError(f"{type(error).__name__}: {error!s:.200} of {text:.400}") from error
 
 
-async def test_what_a_model_answers_never_breaks_a_run():
-    """Structured output, as a model writes it when it is led astray."""
+async def test_hostile_model_output_does_not_break_a_run():
+    """Structured output of a model that follows injected instructions."""
     said = "Lena said hi; anyway the standup is at 9:30 from Monday on, for the whole team."
     good = [{"message": 0, "quote": "the standup is at 9:30 from Monday on", "fact": "The standup is at 9:30."}]
-    answers = [*TEXTS.values(), *map(written, confused(good)), written([{**good[0], "message": "²"}])]
-    answers += [written([{**good[0], "message": "9" * 5_000}]), written([{**good[0], "message": "[0]"}])]
+    answers = [*TEXTS.values(), *map(to_text, mutate(good)), to_text([{**good[0], "message": "²"}])]
+    answers += [to_text([{**good[0], "message": "9" * 5_000}]), to_text([{**good[0], "message": "[0]"}])]
     asked = iter(answers)
     rich = Settings(lifecycle_llm_tokens=10_000_000)
     options: Any = {"embedder": HashEmbedder(), "settings": rich, "llm": lambda prompt: next(asked)}
     async with AgentMemory.open("memory://", session="s", clock=ManualClock(), **options) as memory:
         for number in range(len(answers)):
-            one = memory.scoped(user=f"u{number}")
-            await one.record_turn(said, "ok")
+            scoped = memory.scoped(user=f"u{number}")
+            await scoped.record_turn(said, "ok")
             async with asyncio.timeout(60):
-                await one.lifecycle.run_once()
-            for fact in await one.semantic.page():
+                await scoped.lifecycle.run_once()
+            for fact in await scoped.semantic.page():
                 assert fact.trust <= 0.8

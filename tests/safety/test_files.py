@@ -1,4 +1,4 @@
-"""What is written is its owner's alone, goes where it was sent and nowhere else, and takes no name from anybody."""
+"""Files that recollect writes: private, only at the given path, and without following links."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.errors import RecollectError
-from recollect.memory.restoring import restore_store
+from recollect.portability.restore import restore_store
 from tests.embedders import HashEmbedder
 
 
 @pytest.fixture(autouse=True)
-def anybody_may_read() -> Iterator[None]:
-    """The worst that a machine can be set to: every file is everybody's unless its maker says otherwise."""
+def open_umask() -> Iterator[None]:
+    """Set the umask to 0, so that files are world-writable unless they are created private."""
     old = os.umask(0)
     yield
     os.umask(old)
 
 
-def modes(directory: Path) -> dict[str, int]:
+def list_modes(directory: Path) -> dict[str, int]:
     return {
         str(path.relative_to(directory)): stat.S_IMODE(path.lstat().st_mode)
         for path in directory.rglob("*")
@@ -32,31 +32,32 @@ def modes(directory: Path) -> dict[str, int]:
     }
 
 
-async def filled(place: Any, **more: Any) -> AgentMemory:
+async def open_filled(place: Any, **more: Any) -> AgentMemory:
     memory = await AgentMemory.open(place, user="ada", session="s", embedder=HashEmbedder(), **more)
     await memory.remember("I live in Lisbon.")
     await memory.record_turn("Hello.", "Hi.")
     return memory
 
 
-async def test_everything_that_is_written_is_its_owners_alone(tmp_path: Path):
-    """Mutants: `create_private` makes nothing; a copy, an export or the receipts are made with the usual mode."""
-    memory = await filled(tmp_path / "a.db")
+@pytest.mark.promise("S7")
+async def test_written_files_are_private(tmp_path: Path):
+    """Mutants: a store, a backup, an export or the receipt file is created with the default mode."""
+    memory = await open_filled(tmp_path / "a.db")
     await memory.export(tmp_path / "a.jsonl")
     await memory.backup(tmp_path / "copy.db")
     await memory.erase(user="nobody")
     await memory.checkpoints.checkpoint("t", {"a": 1})
-    while_open = modes(tmp_path)
+    while_open = list_modes(tmp_path)
     await memory.close()
     await restore_store(tmp_path / "copy.db", tmp_path / "again.db", tmp_path / "a.db.erasures.jsonl")
-    found = while_open | modes(tmp_path)
+    found = while_open | list_modes(tmp_path)
     assert {"a.db", "a.db-wal", "a.db-shm", "a.jsonl", "copy.db", "again.db", "a.db.erasures.jsonl"} <= found.keys()
-    # What is full of zeros, and kept for a full disk, tells nobody anything.
+    # The reserve file contains only zeros.
     assert {name: oct(mode) for name, mode in found.items() if mode & 0o077 and "ballast" not in name} == {}
 
 
-async def test_a_directory_of_chroma_is_its_owners_alone(tmp_path: Path):
-    memory = await filled({"semantic": f"chroma:{tmp_path / 'c'}", "default": str(tmp_path / "a.db")})
+async def test_chroma_directory_is_private(tmp_path: Path):
+    memory = await open_filled({"semantic": f"chroma:{tmp_path / 'c'}", "default": str(tmp_path / "a.db")})
     await memory.close()
     assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
 
@@ -70,11 +71,12 @@ WRITERS: dict[str, Writer] = {
 }
 
 
+@pytest.mark.promise("S7")
 @pytest.mark.parametrize("writer", WRITERS)
-async def test_nothing_of_anybody_else_is_overwritten_or_followed(writer: str, tmp_path: Path):
-    """Mutants: an export that looks through a link at what it would replace; `check_new`, or the backup's own look,
-    that asks `exists` while the copy takes its name by `os.replace` (either alone is made good by the other)."""
-    memory = await filled(tmp_path / "a.db")
+async def test_writers_do_not_overwrite_files_or_follow_links(writer: str, tmp_path: Path):
+    """Mutants: an export follows a link to the file that it would replace; both `check_path_is_new` and the check of
+    the backup test `exists`, while the copy is moved by `os.replace`."""
+    memory = await open_filled(tmp_path / "a.db")
     await memory.backup(tmp_path / "backup.db")
     diary = tmp_path / "diary.txt"
     diary.write_text("mine", "utf-8")
@@ -94,9 +96,9 @@ async def test_nothing_of_anybody_else_is_overwritten_or_followed(writer: str, t
 
 
 @pytest.mark.parametrize("left", ["copy.db.partial", "copy.db.restoring", ".copy.db.partial"])
-async def test_a_link_that_waits_under_the_name_of_a_copy_on_its_way_is_not_followed(left: str, tmp_path: Path):
-    """Mutants: a backup, or what is restored, has a name on its way that can be guessed."""
-    memory = await filled(tmp_path / "a.db")
+async def test_link_at_a_temporary_name_is_not_followed(left: str, tmp_path: Path):
+    """Mutants: a backup or a restored store has a predictable temporary name."""
+    memory = await open_filled(tmp_path / "a.db")
     await memory.backup(tmp_path / "backup.db")
     diary = tmp_path / "diary.txt"
     diary.write_text("mine", "utf-8")
@@ -109,8 +111,8 @@ async def test_a_link_that_waits_under_the_name_of_a_copy_on_its_way_is_not_foll
     assert (tmp_path / left).is_symlink()
 
 
-async def test_a_backup_that_is_a_link_or_a_pipe_is_not_read(tmp_path: Path):
-    memory = await filled(tmp_path / "a.db")
+async def test_restore_rejects_links_and_pipes(tmp_path: Path):
+    memory = await open_filled(tmp_path / "a.db")
     await memory.backup(tmp_path / "backup.db")
     await memory.close()
     (tmp_path / "link").symlink_to(tmp_path / "backup.db")

@@ -1,4 +1,4 @@
-"""Questions and filters made of anything: an answer of this scope's own, or an error of ours, on every backend."""
+"""Fuzzed queries and filters: results of the own scope only, or RecollectError, on every backend."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from hypothesis import strategies as st
 
 from recollect import AgentMemory
 from recollect.errors import BadInput, BadQuery
+from recollect.stores.filters import FILTER_FIELDS, Condition, Where, matches_where, parse_where
 from recollect.stores.in_memory import InMemoryStore
-from recollect.stores.where import FIELDS, Condition, Where, holds, parse_where
 from recollect.testing import ManualClock
-from recollect.testing.samples import SPACE, ids, put
+from recollect.testing.factories import SPACE, list_ids, make_put
 from tests.embedders import HashEmbedder
 from tests.flows.bad_input.strange import SYNTAX
 from tests.servers.postgres import Server
 
-# The grammar of a filter, and what somebody writes who wants out of it.
+# The grammar of filters, and fragments of injection attempts.
 QUOTES = ["'", '"', "\\", "`", ";", "--", "/*", "%", "_", "?", ":1", "$1", "%s", "{}", "\x00", ")", "(", "]", "\n"]
 fragments = st.sampled_from([*QUOTES, " or 1=1 ", "union select ", "drop table records", "$.a", "[0]", "a", "b", "é"])
-evil = st.lists(fragments, max_size=6).map("".join)
-names = st.sampled_from(["a", "b", "deep.a", "metadata.a", "metadata.source", *sorted(FIELDS)])
-paths = names | evil | st.none() | st.integers() | st.text(max_size=8)
+injections = st.lists(fragments, max_size=6).map("".join)
+names = st.sampled_from(["a", "b", "deep.a", "metadata.a", "metadata.source", *sorted(FILTER_FIELDS)])
+paths = names | injections | st.none() | st.integers() | st.text(max_size=8)
 numbers = st.integers(-(2**64), 2**64) | st.floats() | st.sampled_from([2**63, -(2**63) - 1, 1e308, 10**30])
-scalars = st.none() | st.booleans() | numbers | st.text(max_size=8) | evil
+scalars = st.none() | st.booleans() | numbers | st.text(max_size=8) | injections
 signs = (
-    st.sampled_from(["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "has", "$gte", "==", "like", "or"]) | evil
+    st.sampled_from(["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "has", "$gte", "==", "like", "or"])
+    | injections
 )
-values = st.recursive(scalars, lambda one: st.lists(one, max_size=4) | st.dictionaries(signs, one, max_size=3))
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(signs, inner, max_size=3))
 wheres = st.dictionaries(paths, values | st.dictionaries(signs, values, max_size=3), max_size=4)
 
 
+@pytest.mark.promise("S3")
 @given(wheres)
-def test_a_filter_is_refused_or_names_only_what_may_be_asked_for(where: dict[Any, Any]):
-    """Mutant: `_PATH` takes any text."""
+def test_filter_is_rejected_or_names_only_known_fields(where: dict[Any, Any]):
+    """Mutant: `_PATH` matches any text."""
     try:
         conditions = parse_where(where)
     except BadQuery:
@@ -50,30 +52,31 @@ def test_a_filter_is_refused_or_names_only_what_may_be_asked_for(where: dict[Any
         assert condition.op in ("eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "has")
 
 
-OURS = put("mine", [1, 0, 0, 0], "apple", metadata={"a": 1, "deep": {"a": "x"}})
-THEIRS = put("theirs", [1, 0, 0, 0], "apple", metadata={"a": 1}, scope=OURS.item.scope.__class__("acme", "eve"))
+OURS = make_put("mine", [1, 0, 0, 0], "apple", metadata={"a": 1, "deep": {"a": "x"}})
+THEIRS = make_put("theirs", [1, 0, 0, 0], "apple", metadata={"a": 1}, scope=OURS.item.scope.__class__("acme", "eve"))
 
 
-def quoted() -> Iterator[Where]:
-    """Every sign that means something in a statement, wherever a text can be compared."""
+def iterate_injections() -> Iterator[Where]:
+    """Yield filters with every SQL metacharacter in every text comparison."""
     texts = [*QUOTES, "' or 1=1 --", "x') or ('1'='1", "x' union select 1 --"]
     for path in ("source", "key", "session", "speaker", "agent", "a", "deep.a", "metadata.source"):
         for text, sign in product(texts, ("eq", "ne", "gt", "lte", "prefix", "in", "has")):
-            if sign != "has" or path not in FIELDS:
+            if sign != "has" or path not in FILTER_FIELDS:
                 yield Where(SPACE, conditions=parse_where({path: {sign: [text] if sign == "in" else text}}))
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize("backend", ["sqlite", "postgres", "chroma"])
-def test_whatever_is_filtered_by_the_answer_is_the_references_and_never_anothers(
+def test_filtered_search_matches_reference_and_leaks_nothing(
     backend: str, request: pytest.FixtureRequest, tmp_path: Path
 ):
-    """The same grammar, through the whole backend. Mutants: the text of a field, or a value of metadata, is put into
-    the statement and not bound: then a quote in it is an error of the store, which nobody has to expect here."""
+    """Run the grammar on a backend. Mutants: the text of a field or a value of metadata is formatted into the
+    statement instead of bound, so that a quote raises an error of the store."""
     with asyncio.Runner() as runner:
-        store: Any = runner.run(_opened(backend, request, tmp_path))
+        store: Any = runner.run(_open_store(backend, request, tmp_path))
         reference = InMemoryStore(clock=ManualClock())
-        for one in (store, reference):
-            runner.run(one.write(OURS, THEIRS))
+        for target in (store, reference):
+            runner.run(target.write(OURS, THEIRS))
 
         @settings(
             max_examples=max(25, settings().max_examples // 4), phases=(Phase.explicit, Phase.reuse, Phase.generate)
@@ -86,20 +89,20 @@ def test_whatever_is_filtered_by_the_answer_is_the_references_and_never_anothers
                 return
             asked = Where(SPACE, conditions=conditions)
             found = runner.run(store.find(asked))
-            assert ids(found) == ids(runner.run(reference.find(asked)))
-            assert "theirs" not in ids(found)
+            assert list_ids(found) == list_ids(runner.run(reference.find(asked)))
+            assert "theirs" not in list_ids(found)
             assert runner.run(store.get(SPACE, "mine"))
 
         try:
-            for asked in quoted():
+            for asked in iterate_injections():
                 found = runner.run(store.find(asked))
-                assert ids(found) == ids(runner.run(reference.find(asked))), asked
+                assert list_ids(found) == list_ids(runner.run(reference.find(asked))), asked
             play()
         finally:
             runner.run(store.close())
 
 
-async def _opened(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+async def _open_store(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     match backend:
         case "sqlite":
             from recollect.stores.sqlite import SqliteStore
@@ -116,11 +119,12 @@ async def _opened(backend: str, request: pytest.FixtureRequest, tmp_path: Path) 
             return await ChromaStore.open(f"chroma:{tmp_path / 'c'}")
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize(("backend", "queries"), [("postgres", 200), ("chroma", 200)])
-async def test_fuzzed_questions_raise_nothing_but_our_errors(
+async def test_fuzzed_queries_raise_only_recollect_errors(
     backend: str, queries: int, request: pytest.FixtureRequest, tmp_path: Path
 ):
-    """As `tests/flows/bad_input` does ten thousand times in memory and on SQLite. Mutant: a term is not quoted."""
+    """`tests/flows/bad_input` does the same in memory and on SQLite. Mutant: a term is not quoted."""
     if backend == "postgres":
         server: Server = request.getfixturevalue("postgres")
         place: Any = server.create("questions")
@@ -144,7 +148,7 @@ async def test_fuzzed_questions_raise_nothing_but_our_errors(
         assert (await memory.stats()).items == 1
 
 
-def test_the_reference_refuses_what_is_not_a_condition():
+def test_reference_compares_values_with_their_type():
     item = OURS.item
-    assert holds(Where(SPACE, conditions=(Condition("a", "eq", 1),)), item)
-    assert not holds(Where(SPACE, conditions=(Condition("a", "eq", "1"),)), item)
+    assert matches_where(Where(SPACE, conditions=(Condition("a", "eq", 1),)), item)
+    assert not matches_where(Where(SPACE, conditions=(Condition("a", "eq", "1"),)), item)

@@ -1,4 +1,4 @@
-"""Nobody reads, changes, counts or is told of what is somebody else's, by any public method and with any name."""
+"""Isolation: no public method reads, changes, counts or reveals data of another scope, whatever names it is given."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from recollect import AgentMemory
 from recollect.testing import ManualClock
 from tests.embedders import HashEmbedder
-from tests.safety.doors import CASES, IN_MIND, OF_THE_STORE, PARTS, parts_of, public
-from tests.safety.worlds import ALL, Tokens, Worlds, open_worlds, people, tried
+from tests.safety.isolated_stores import ALL, StorePair, TokenSequence, compare_calls, list_scopes, open_pair
+from tests.safety.method_cases import CASES, PARTS, STORE_METHODS, WORKING_CASES, list_parts, list_public_methods
 from tests.servers.postgres import Server
 from tests.servers.redis import RedisServer
 
-# A thousand calls and more in all; `make soak` makes twenty times as many.
+# More than a thousand calls in total; `make soak` makes twenty times as many.
 CALLS = 50
 EXAMPLES = {"memory": 10, "sqlite": 6, "postgres": 3, "redis and chroma": 2}
-KINDS = len(people())
-# Three in four are calls that reach a store.
+SCOPE_COUNT = len(list_scopes())
+# Three in four calls reach a store.
 calls = st.lists(
     st.tuples(st.sampled_from(sorted(CASES)) | st.sampled_from(sorted(ALL)), st.integers(0, 1 << 20)),
     min_size=CALLS,
@@ -33,22 +33,22 @@ calls = st.lists(
 
 
 async def test_every_public_method_has_a_case_or_a_reason():
-    """A new method that nobody thought of here fails this test."""
+    """A new public method without a case fails this test."""
     async with AgentMemory.open("memory://", embedder=HashEmbedder(), clock=ManualClock()) as memory:
-        assert parts_of(memory) == set(PARTS)
-        assert sorted([*CASES, *IN_MIND, *OF_THE_STORE]) == public(memory)
+        assert list_parts(memory) == set(PARTS)
+        assert sorted([*CASES, *WORKING_CASES, *STORE_METHODS]) == list_public_methods(memory)
 
 
 @pytest.fixture
-def tokens(monkeypatch: pytest.MonkeyPatch) -> Tokens:
-    made = Tokens()
+def tokens(monkeypatch: pytest.MonkeyPatch) -> TokenSequence:
+    made = TokenSequence()
     monkeypatch.setattr(secrets, "token_hex", made)
     return made
 
 
 @pytest.fixture(params=EXAMPLES)
 def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, Any]]:
-    """Where one is alone, and where others are too."""
+    """Yield the location of a store for one scope, and of a store with other scopes too."""
     match request.param:
         case "memory":
             yield "memory://", "memory://"
@@ -73,31 +73,31 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any
             yield alone, among
 
 
-def test_whoever_is_among_others_sees_what_they_would_see_alone(
-    places: tuple[Any, Any], tokens: Tokens, tmp_path: Path, request: pytest.FixtureRequest
+@pytest.mark.promise("S1")
+def test_results_do_not_depend_on_other_scopes(
+    places: tuple[Any, Any], tokens: TokenSequence, tmp_path: Path, request: pytest.FixtureRequest
 ):
-    """Mutants: any statement of any store without its space, or without its tenant. Run by hand: `get` in memory, on
-    SQLite and on PostgreSQL; who speaks, on SQLite; keys of Redis without the agent; collections of Chroma without
-    the tenant."""
+    """Mutants: any statement of any store without its space or its tenant. Run by hand: `get` in memory, on SQLite and
+    on PostgreSQL; `speakers` on SQLite; keys of Redis without the agent; a filter of Chroma without the space."""
     kind = request.node.callspec.params["places"]
     with asyncio.Runner() as runner:
-        worlds = runner.run(open_worlds(*places, tokens, tmp_path))
+        pair = runner.run(open_pair(*places, tokens, tmp_path))
 
-        # Not made smaller when one fails, for that takes minutes: the call that differs is named with its seed.
+        # Without shrinking, which takes minutes: the failure names the call and its seed.
         @settings(
             max_examples=max(EXAMPLES[kind], EXAMPLES[kind] * settings().max_examples // 100),
             phases=(Phase.explicit, Phase.reuse, Phase.generate),
         )
-        @given(st.integers(0, KINDS - 1), calls)
-        def play(whose: int, made: list[tuple[str, int]]) -> None:
-            runner.run(tried(worlds, whose, made))
+        @given(st.integers(0, SCOPE_COUNT - 1), calls)
+        def play(scope_index: int, made: list[tuple[str, int]]) -> None:
+            runner.run(compare_calls(pair, scope_index, made))
 
         try:
             play()
         finally:
-            runner.run(_closed(worlds))
+            runner.run(_close(pair))
 
 
-async def _closed(worlds: Worlds) -> None:
-    await worlds.alone.close()
-    await worlds.among_others.close()
+async def _close(pair: StorePair) -> None:
+    await pair.alone.close()
+    await pair.among_others.close()

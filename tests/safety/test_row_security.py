@@ -1,4 +1,4 @@
-"""The server itself keeps tenants apart: a role of its own, with statements of its own, sees nothing."""
+"""Row-level security of PostgreSQL: another role with its own statements sees no tenant that it does not name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLES = ("spaces", "records", "paths", "vectors", "postings", "entries", "tasks
 
 @pytest.fixture
 async def guest(postgres: Server) -> AsyncIterator[str]:
-    """A database with two tenants in it, and the address of a role that owns nothing and may read and write all."""
+    """Create a database with two tenants, and yield the URL of a role with all grants and no ownership."""
     url = postgres.create("rows")
     for tenant in ("acme", "globex"):
         async with AgentMemory.open(url, tenant=tenant, user="ada", session="s", embedder=HashEmbedder()) as memory:
@@ -49,21 +49,23 @@ def _rows(connection: psycopg.Connection, table: str) -> list[tuple[str]]:
     return connection.execute(asked).fetchall()
 
 
-async def test_a_raw_query_without_a_tenant_sees_and_changes_nothing(guest: str):
-    """Mutant: row security is not enabled for one table."""
+@pytest.mark.promise("S1")
+async def test_raw_query_without_tenant_sees_and_changes_nothing(guest: str):
+    """Mutant: row security is not enabled on one table."""
     with psycopg.connect(guest) as connection:
         for table in TABLES:
             assert _rows(connection, table) == [], table
             name = sql.Identifier(table)
-            gone = connection.execute(sql.SQL("delete from recollect.{}").format(name)).rowcount
+            deleted = connection.execute(sql.SQL("delete from recollect.{}").format(name)).rowcount
             changed = connection.execute(sql.SQL("update recollect.{} set tenant = 'acme'").format(name)).rowcount
-            assert (gone, changed) == (0, 0), table
+            assert (deleted, changed) == (0, 0), table
         counted = connection.execute("select count(*) from recollect.records").fetchone()
         assert counted == (0,)
 
 
-async def test_nor_does_the_owner_of_the_tables_without_one(guest: str, postgres: Server):
-    """Mutant: row security is not forced: then it holds for everybody but the owner, who we are."""
+@pytest.mark.promise("S1")
+async def test_owner_query_without_tenant_sees_nothing(guest: str, postgres: Server):
+    """Mutant: row security is not forced, and does not apply to the owner, which is the role of recollect."""
     with psycopg.connect(postgres.url("rows")) as connection:
         [owner] = connection.execute("select tableowner from pg_tables where tablename = 'records'").fetchone() or ("",)
         assert connection.execute("select current_user").fetchone() == (owner,)
@@ -71,7 +73,7 @@ async def test_nor_does_the_owner_of_the_tables_without_one(guest: str, postgres
             assert _rows(connection, table) == [], table
 
 
-async def test_one_that_names_a_tenant_sees_that_one_alone(guest: str):
+async def test_query_with_tenant_sees_only_that_tenant(guest: str):
     with psycopg.connect(guest) as connection:
         connection.execute("set local recollect.tenant = 'acme'")
         for table in ("spaces", "records", "paths", "vectors", "postings", "entries", "tasks", "checkpoints", "steps"):
@@ -82,7 +84,7 @@ async def test_one_that_names_a_tenant_sees_that_one_alone(guest: str):
             connection.execute("update recollect.records set tenant = 'globex'")
 
 
-async def test_the_name_is_forgotten_with_its_transaction(guest: str):
+async def test_tenant_setting_ends_with_its_transaction(guest: str):
     with psycopg.connect(guest, autocommit=True) as connection:
         with connection.transaction():
             connection.execute("set local recollect.tenant = 'acme'")
@@ -90,7 +92,7 @@ async def test_the_name_is_forgotten_with_its_transaction(guest: str):
         assert _rows(connection, "records") == []
 
 
-async def test_nobody_reads_a_partition_past_its_table(guest: str):
+async def test_partitions_are_not_readable_directly(guest: str):
     with psycopg.connect(guest) as connection:
         connection.execute("set local recollect.everyone = 'on'")
         for part in range(16):

@@ -18,16 +18,16 @@ _PATIENCE = 60.0
 
 
 def binary() -> str:
-    """The program that the package brings; a test that needs a server and finds none fails."""
+    """Return the path of the `chroma` program of the package; raise RuntimeError if it is missing."""
     beside = Path(sys.executable).with_name("chroma")
     found = str(beside) if beside.exists() else shutil.which("chroma")
     if found is None:
-        raise RuntimeError("there is no Chroma server: pip install chromadb")
+        raise RuntimeError("the Chroma server is missing: pip install chromadb")
     return found
 
 
 class ChromaServer:
-    """One server with a directory of its own, which it finds again when it is started anew."""
+    """A server with a directory of its own, which it keeps across restarts."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -40,13 +40,13 @@ class ChromaServer:
         return f"chroma+http://127.0.0.1:{self.port}"
 
     def create(self, database: str) -> str:
-        """A new database, as a URL."""
-        wish = urllib.request.Request(
+        """Create a database and return its URL."""
+        request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/api/v2/tenants/default_tenant/databases",
             json.dumps({"name": database}).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(wish, timeout=_PATIENCE):
+        with urllib.request.urlopen(request, timeout=_PATIENCE):
             pass
         return f"{self.url}?database={database}"
 
@@ -71,7 +71,7 @@ class ChromaServer:
         return self
 
     def kill(self) -> None:
-        """As a crash does it."""
+        """Stop the server with SIGKILL, like a crash."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""A real PgBouncer for tests: between a client and its server, with another connection for each transaction."""
+"""A real PgBouncer for tests, in transaction mode: each transaction may use another server connection."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.servers.postgres import OWNER, PASSWORD, Server
 
 _STAND_IN = "nobody"
 _PATIENCE_SECONDS = 60.0
-# Where `scripts/pgbouncer.sh` puts it; one that the system has comes first.
+# Installed by `scripts/pgbouncer.sh`; a system-wide pgbouncer has precedence.
 _FETCHED = Path(__file__).parents[2] / ".venv" / "pgbouncer"
 
-# Few connections, taken by turns: hardly two transactions of a client are on the same one.
+# Few connections with round robin, so that consecutive transactions of a client rarely share one.
 _CONFIG = """
 [databases]
 * = host=127.0.0.1 port={server} user={owner} password='{password}'
@@ -40,7 +40,7 @@ max_client_conn = 200
 
 
 class Pooler:
-    """One running PgBouncer, which goes away with its files."""
+    """A running PgBouncer; `close` deletes its files."""
 
     def __init__(self, server: Server) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="recollect-pgbouncer-"))
@@ -51,7 +51,7 @@ class Pooler:
             _CONFIG.format(server=server.port, owner=OWNER, password=PASSWORD, port=self.port, users=users)
         )
         other: dict[str, object] = {}
-        if os.geteuid() == 0:  # it refuses to run as root
+        if os.geteuid() == 0:  # PgBouncer refuses to run as root
             for path in (self._home, users, config):
                 shutil.chown(path, _STAND_IN)
             self._home.chmod(0o755)
@@ -68,7 +68,7 @@ class Pooler:
         )
 
     def url(self, database: str) -> str:
-        """The address of a database by way of the pooler, once it answers there."""
+        """Return the URL of a database through the pooler, once the pooler accepts connections."""
         url = f"postgresql://{OWNER}@127.0.0.1:{self.port}/{database}"
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -87,7 +87,7 @@ class Pooler:
 
 
 def _program(home: Path) -> tuple[Path, str]:
-    """The program, and where its libraries are; copied where another user can reach them."""
+    """Return the program and the path of its libraries, copied to a directory that other users can read."""
     if found := shutil.which("pgbouncer", path=f"{os.defpath}:/usr/sbin:/usr/local/sbin"):
         return Path(found), ""
     assert _FETCHED.exists(), "pgbouncer is missing: run `sh scripts/pgbouncer.sh`"

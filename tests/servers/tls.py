@@ -1,4 +1,4 @@
-"""TLS in front of a server that has none of its own, with certificates that are made for the test."""
+"""A TLS proxy for servers without TLS, with self-signed certificates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate that vouches for itself, and its key."""
+    """A self-signed certificate and its key."""
 
     file: Path
     key: Path
@@ -34,7 +34,7 @@ class Certificate:
 
 
 class TlsFront:
-    """Carries what comes over TLS to a port on this machine, and back."""
+    """A proxy that terminates TLS and forwards the bytes to a local port."""
 
     def __init__(self, port: int, certificate: Certificate) -> None:
         self._port = port
@@ -43,7 +43,7 @@ class TlsFront:
         self._lines: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> int:
-        """The port that speaks TLS."""
+        """Start the proxy and return its port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._context)
         return int(self._server.sockets[0].getsockname()[1])
 

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions on the wire: an answer as one object, or as the chunks of a stream."""
+"""OpenAI chat completions: an answer as one JSON object, or as the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def whole(say: Say, request: Request) -> dict[str, Any]:
 
 
 def streamed(say: Say, request: Request) -> Iterator[tuple[str, bool]]:
-    """Chunks, and of each whether it is a piece of the text."""
+    """Yield the chunks, each with whether it is a piece of the text."""
     yield _chunk(request, {"role": "assistant", "content": ""}), False
     field = "refusal" if say.stop == "refusal" else "content"
     for piece in say.pieces:
@@ -35,7 +35,7 @@ def streamed(say: Say, request: Request) -> Iterator[tuple[str, bool]]:
     for at, call in enumerate(say.calls):
         whole_call = _call(call, at)
         written = whole_call["function"]["arguments"]
-        if call.id is None:  # careless in this too: no number, and the whole call at once
+        if call.id is None:  # a non-conforming server: no index, and the whole call in one chunk
             yield _chunk(request, {"tool_calls": [whole_call]}), False
             continue
         named = {**whole_call, "function": {"name": call.name, "arguments": ""}}

@@ -1,4 +1,4 @@
-"""Embeddings on the wire, as OpenAI and Voyage send them: vectors of hashed words, nearer the more words are shared."""
+"""Embeddings in the formats of OpenAI and Voyage: hashed words, so that texts that share words have similar vectors."""
 
 from __future__ import annotations
 

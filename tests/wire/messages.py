@@ -1,4 +1,4 @@
-"""Anthropic's Messages on the wire: an answer as one message, or as the events of a stream."""
+"""Anthropic Messages: an answer as one JSON message, or as the events of a stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def whole(say: Say, request: Request) -> dict[str, Any]:
 
 
 def streamed(say: Say, request: Request) -> Iterator[tuple[str, bool]]:
-    """Events, and of each whether it is a piece of the text."""
+    """Yield the events, each with whether it is a piece of the text."""
     start = {**_message(request), "content": [], "usage": {**_read(say), "output_tokens": 1}}
     yield _event({"type": "message_start", "message": start}), False
     yield _event({"type": "ping"}), False
@@ -68,7 +68,7 @@ def _opened(call: Call, at: int) -> dict[str, Any]:
 
 
 def _input(call: Call) -> Any:
-    """A whole message cannot hold broken JSON: what is no object arrives as the text it was."""
+    """Return the input of a call: a message cannot hold invalid JSON, so that invalid arguments stay text."""
     if not isinstance(call.arguments, str):
         return dict(call.arguments)
     try:

@@ -1,4 +1,4 @@
-"""What a scripted model answers: each value is one answer, in the words of no provider."""
+"""Scripted answers of a model, independent of the provider's protocol."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Call:
-    """A tool the model asks for. Arguments given as a text go over the wire as they are, whole JSON or not.
+    """A tool call of the model. Arguments given as text are sent unchanged, even if they are not valid JSON.
 
-    Without an `id` it gets one by its place; None is what a careless server sends: an empty one, and
-    streamed no number either.
+    With the default `id`, the position of the call makes one. None imitates a non-conforming server: the id is empty,
+    and a streamed call has no index.
     """
 
     name: str
@@ -22,23 +22,23 @@ class Call:
 
 @dataclass(frozen=True)
 class Say:
-    """An answer; it wants tools where there are `calls`.
+    """An answer with a text, tool `calls`, or both.
 
-    Streamed, the connection is lost before the first piece of the text when it `resets`, and after so many pieces when
-    it `breaks_after` them; when it `ends_early`, the stream ends in good order, and without saying why it stopped.
-    When it `stalls_after` so many, nothing more comes until the server closes; `pause` is the seconds before each.
+    These fields change a streamed answer. `resets`: the connection is reset before the first piece of the text.
+    `breaks_after`: the connection closes after that many pieces. `ends_early`: the stream ends without a stop reason.
+    `stalls_after`: after that many pieces nothing is sent until the server closes. `pause`: seconds before each piece.
     """
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     stop: Literal["end", "length", "refusal", "filter"] = "end"
-    """Why it stops: done, out of room, the model declines, or the provider cuts it off."""
+    """The stop reason: finished, token limit, refused by the model, or filtered by the provider."""
     read: int = 10
     written: int = 5
     cached: int = 0
     cache_written: int = 0
     counts: bool = True
-    """Whether the server says how many tokens it were; some that speak OpenAI's protocol do not."""
+    """True if the server reports token counts; some servers with OpenAI's protocol do not."""
     resets: bool = False
     breaks_after: int | None = None
     stalls_after: int | None = None
@@ -47,14 +47,14 @@ class Say:
 
     @property
     def pieces(self) -> list[str]:
-        """The text as it is streamed: word by word."""
+        """Return the text split into words, as it is streamed."""
         words = self.text.split(" ")
         return [word if at == 0 else f" {word}" for at, word in enumerate(words)] if self.text else []
 
 
 @dataclass(frozen=True)
 class Fail:
-    """An error by its status; `kind` is what the provider calls it, and `param` what of the request it is about."""
+    """An HTTP error; `kind` is the provider's error type, and `param` the request parameter that it names."""
 
     status: int
     kind: str = "some_error"
@@ -65,17 +65,17 @@ class Fail:
 
 @dataclass(frozen=True)
 class Reset:
-    """The connection is reset before anything is answered."""
+    """A connection reset before any answer."""
 
 
 @dataclass(frozen=True)
 class Hang:
-    """Nothing is answered until the server closes."""
+    """A request without an answer until the server closes."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What came in."""
+    """A received request."""
 
     path: str
     headers: Mapping[str, str]
@@ -88,4 +88,4 @@ class Request:
 
 Answer = Say | Fail | Reset | Hang
 Scripted = Answer | Callable[[Request], Answer]
-"""An answer, or a function that finds it in what was asked."""
+"""An answer, or a function that returns it for a request."""

@@ -1,4 +1,4 @@
-"""A server on loopback that speaks the protocols of Anthropic, OpenAI and Voyage, scripted by a test.
+"""A scripted loopback server with the protocols of Anthropic, OpenAI and Voyage.
 
     from tests.wire.script import Call, Fail, Say
     from tests.wire.server import Wire
@@ -8,13 +8,13 @@
         ...
         assert wire.requests[0].body["model"] == "claude-haiku-4-5"
 
-Answers to chat requests are taken from the script in order, whichever protocol asks; `wire.script(...)` adds to it, and
-a function in it is given the request and returns the answer. A chat request that nothing was scripted for is answered
-with 400, and `wire.unexpected` counts it. Embeddings need no script: their vectors are hashed words of `wire.dim`
-dimensions; `wire.embedding_script(...)` puts failures before them.
+Chat requests of any protocol get the answers of the script in order. `wire.script(...)` adds answers; a function in the
+script receives the request and returns the answer. A chat request after the end of the script gets status 400, and
+`wire.unexpected` counts it. Embeddings need no script: their vectors are hashed words of `wire.dim` dimensions.
+`wire.embedding_script(...)` adds failures before them.
 
-It runs in threads of its own, so synchronous tests and other processes can use it too: give them `wire.anthropic`,
-`wire.openai` or `wire.voyage`, the base URL for each client. A key is not needed on loopback and any is taken.
+The server runs in threads, so that synchronous tests and other processes can use it. `wire.anthropic`, `wire.openai`
+and `wire.voyage` are the base URLs for the clients. On loopback any key is accepted, also none.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _EMBEDDINGS: dict[str, Callable[[Fail], dict[str, Any]]] = {
 
 
 class Wire:
-    """The server. Enter it to start it; every request it got is in `requests`."""
+    """The server, a context manager; `requests` has every received request."""
 
     def __init__(self, *answers: Scripted, dim: int = 64) -> None:
         self.dim = dim
         self.streams = True
-        """Whether it streams to those who ask for that; some servers answer whole all the same."""
+        """False imitates a server that ignores `stream` and sends whole answers."""
         self.requests: list[Request] = []
         self.unexpected = 0
         self.asked = threading.Event()
-        """Set with the first request."""
+        """Set when the first request arrives."""
         self.closing = threading.Event()
         self._lock = threading.Lock()
         self._script: deque[Scripted] = deque(answers)
@@ -118,7 +118,7 @@ class _Server(ThreadingHTTPServer):
     wire: Wire
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in the middle is what many tests are about, and nothing to print."""
+        """Print nothing: many tests close the connection early."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a test asks `requests`."""
+        """Print nothing: tests read `requests`."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -147,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._misbehave(trouble, _EMBEDDINGS[request.path])
         else:
-            self._json(404, {"error": {"message": f"there is no {request.path}", "type": "not_found_error"}})
+            self._json(404, {"error": {"message": f"unknown path {request.path}", "type": "not_found_error"}})
 
     def _say(self, say: Say, request: Request) -> None:
         protocol = _CHAT[request.path]
@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._reset()
                 return
             if is_text and pieces == say.breaks_after:
-                # Not by a reset: that could overtake the pieces before it.
+                # Not a reset, which could overtake the pieces before it.
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
@@ -202,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _reset(self) -> None:
-        """Closed without a farewell: the other side sees a reset, not an end."""
+        """Close the connection with a TCP reset."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()

@@ -1,8 +1,7 @@
-"""AgentWithMemory: a model with tools whose memory is ours."""
+"""AgentWithMemory: a model with tools and a memory."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
@@ -10,40 +9,41 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakSet
 
-from recollect.agent.compaction import Room
-from recollect.agent.events import OnEvent, Telling
-from recollect.agent.journal import Errand, Journal, Unkept, kept, known_of, looked_up
-from recollect.agent.loop import Loop, Means
-from recollect.agent.run import Run
-from recollect.agent.tools import tools_of
+from recollect.agent.journal import RunJournal, RunRequest, load_run, open_journal, read_values
+from recollect.agent.loop import AgentConfig, AgentLoop
+from recollect.agent.run import AgentEventEmitter, AgentEventHandler, AgentRun
+from recollect.agent.tools import build_tools
+from recollect.durable.checkpoints import check_task_id
+from recollect.durable.steps import Timing
 from recollect.errors import BadInput, FencedOut, LeaseHeld
-from recollect.inference.chat import ChatModel
-from recollect.inference.connect import connect_chat
-from recollect.inference.plain_chat import PlainChat
 from recollect.memory import AgentMemory
-from recollect.runtime.checkpoints import checked_task
-from recollect.runtime.step import Pace
-from recollect.tiers.entries import checked_content, fresh_id
+from recollect.models.chat import ChatModel
+from recollect.models.factory import open_chat
+from recollect.models.llm import CallableChat
+from recollect.tiers.log_entries import generate_id
+from recollect.validation import check_choice, check_count, check_seconds, check_text
 
-_LOOKING = 1.0
+_MIN_CONTEXT_TOKENS = 1000
 
-# One task at a time is what a memory has in mind.
-_BUSY: WeakSet[AgentMemory] = WeakSet()
+# A memory holds the state of one task at a time.
+_BUSY_MEMORIES: WeakSet[AgentMemory] = WeakSet()
 
 
 class AgentWithMemory:
-    """A model that recalls before it thinks, calls tools until it has an answer, and learns what came of it.
+    """An agent that recalls before it thinks, calls tools until it has an answer, and learns from the outcome.
 
-    `tools` are typed functions, sync or async, or objects with `to_api_schema()`; with `memory_tools` the model also
-    has `remember`, `recall`, `forget` and `save_procedure`. With `learn` off a run is a turn of the conversation, as in
-    a chat, and no lesson is kept of each. `model` is a name such as "anthropic:claude-sonnet-5" or
-    "openai:gpt-5", a callable, or an object with `reply`. `instructions` go before everything that is remembered.
-    `max_steps` bounds how often the model is asked: when they are used up it is asked once more for an answer without
-    tools. Past `max_context` tokens the oldest steps are summed up. Runs with an id are leased for `lease_ttl` seconds;
-    `on_conflict` says whether a run that another process has is an error or is waited for.
+    - `tools`: typed functions, sync or async, or objects with `to_api_schema()`.
+    - `model`: a name such as "anthropic:claude-sonnet-5" or "openai:gpt-5", a callable, or an object with `reply`.
+    - `max_steps`: the most replies with tool calls. Then the model is asked once more, for an answer without tools.
+    - `instructions`: text of the system prompt before the memories.
+    - `memory_tools`: give the model `remember`, `recall`, `forget` and `save_procedure`.
+    - `learn`: store a lesson about each run. If False, a run is only a turn of the conversation, as in a chat.
+    - `max_context`: tokens beyond which the oldest steps are replaced by a summary.
+    - `lease_ttl`: seconds after which another process can take over a run with an id.
+    - `on_conflict`: "raise" or "wait" if another process has the run.
     """
 
-    def __init__(  # noqa: PLR0913 - the front door fixes these
+    def __init__(  # noqa: PLR0913 - the public API
         self,
         memory: AgentMemory,
         tools: Iterable[Any] = (),
@@ -55,81 +55,73 @@ class AgentWithMemory:
         learn: bool = True,
         tool_timeout: float = 120.0,
         max_context: int = 100_000,
-        on_event: OnEvent | None = None,
+        on_event: AgentEventHandler | None = None,
         lease_ttl: float = 30.0,
         on_conflict: Literal["raise", "wait"] = "raise",
-        pace: Pace = Pace(),
+        _timing: Timing = Timing(),
     ) -> None:
         if not isinstance(memory, AgentMemory):
             raise BadInput(
-                f"an agent needs an open AgentMemory, not {type(memory).__name__}; that of recollect.sync goes with "
+                f"memory must be an open AgentMemory; got {type(memory).__name__}. For a memory of recollect.sync use "
                 "recollect.sync.AgentWithMemory"
             )
-        if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
-            raise BadInput(f"max_steps is a whole number from 1, not {max_steps!r:.80}")
-        for name, seconds in (("tool_timeout", tool_timeout), ("lease_ttl", lease_ttl)):
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-                raise BadInput(f"{name} is a number of seconds above 0, not {seconds!r:.80}")
-        if on_conflict not in ("raise", "wait"):
-            raise BadInput(f"on_conflict is 'raise' or 'wait', not {on_conflict!r:.80}")
-        if not isinstance(instructions, str):
-            raise BadInput(f"instructions are a text, not {type(instructions).__name__}")
-        Telling(on_event, None)  # says now what it could not be told later
-        parts = memory._parts  # a room of the same house: what is spent goes into the memory's own ledger
-        chat, given = connect_chat(model, parts.settings, ledger=parts.ledger, clock=parts.clock), tools_of(tools)
-        if given and isinstance(chat, PlainChat):
+        AgentEventEmitter(on_event, None)  # checks the handler
+        engine = memory._engine  # the model's usage counts in the memory's own ledger
+        chat = open_chat(model, engine.settings, ledger=engine.usage, clock=engine.clock)
+        built_tools = build_tools(tools)
+        if built_tools and isinstance(chat, CallableChat):
             raise BadInput(
-                "a callable is asked for text alone and could never call these tools; name a model, or give an object "
-                "with `reply(messages, …)`"
+                "a callable model answers with text only and cannot call tools; use a model's name, or an object with "
+                "`reply(messages, …)`"
             )
-        self._means = Means(
+        self._config = AgentConfig(
             memory=memory,
             model=chat,
-            tools=given,
-            max_steps=max_steps,
-            instructions=instructions,
+            tools=built_tools,
+            max_steps=check_count("max_steps", max_steps, minimum=1),
+            instructions=check_text("instructions", instructions, allow_empty=True),
             memory_tools=memory_tools,
             learn=learn,
-            tool_timeout=tool_timeout,
-            room=Room(max_context),
-            summariser=parts.llm,
+            tool_timeout=check_seconds("tool_timeout", tool_timeout),
+            max_context=check_count("max_context", max_context, minimum=_MIN_CONTEXT_TOKENS),
+            summarizer=engine.llm,
         )
         self._owns_model = isinstance(model, str)
         self._on_event = on_event
-        self._lease_ttl = timedelta(seconds=lease_ttl)
-        self._on_conflict = on_conflict
-        self._pace = pace
-        self.last_run: Run | None = None
-        """The newest run, also one that failed: its steps, what was recalled, what it cost."""
+        self._lease_ttl = timedelta(seconds=check_seconds("lease_ttl", lease_ttl))
+        self._on_conflict = check_choice("on_conflict", on_conflict, ("raise", "wait"))
+        self._timing = _timing
+        self.last_run: AgentRun | None = None
+        """The newest run, even if it failed: its steps, recalled memories and usage."""
 
     async def run(self, task: str, *, task_id: str | None = None, on_text: Callable[[str], Any] | None = None) -> str:
-        """Do a task and return the model's answer; `on_text` is handed the text piece by piece as it comes.
+        """Do a task and return the model's answer. `on_text` is called with each piece of text as it streams.
 
-        Runs of one session go on with its conversation. With a `task_id` every answer of the model and every result of
-        a tool is kept as it comes: after a crash, run the same task under the same id, and what was completed is not
-        done again. A call that was begun and has no result is made again under the same idempotency key, unless its
-        tool says otherwise. A run that has ended is only looked up.
+        A run continues the conversation of its session. With a `task_id`, each reply and each tool result is stored at
+        once: after a crash, run the same task with the same id, and completed calls are not repeated. A call that was
+        started and has no result is made again with the same idempotency key, unless its tool's `on_unknown` differs.
+        A run that has ended returns its stored answer.
         """
-        memory = self._means.memory
-        checked_content(task, memory.checkpoints.settings.max_content)
-        if memory in _BUSY:
+        memory = self._config.memory
+        check_text("task", task, max_length=memory.checkpoints.settings.max_content)
+        if memory in _BUSY_MEMORIES:
             raise BadInput(
-                "this memory is in the middle of a run; for several at once give each an agent of its own, over "
+                "this memory is in the middle of a run; for concurrent runs give each agent its own "
                 "`memory.scoped(session=…)`"
             )
-        _BUSY.add(memory)
+        _BUSY_MEMORIES.add(memory)
         try:
             if task_id is None:
-                journal = Unkept(memory.checkpoints.space, fresh_id())
+                journal = RunJournal(memory.checkpoints._space, generate_id())
                 return await self._run(task, None, nullcontext(journal), on_text)
-            return await self._resumed(task, checked_task(task_id), on_text)
+            return await self._run_durable(task, check_task_id(task_id), on_text)
         finally:
-            _BUSY.discard(memory)
+            _BUSY_MEMORIES.discard(memory)
 
     async def close(self) -> None:
-        """Let go of the model, if it was named; one that you brought is yours to close."""
+        """Close the model's client if the model was given by name."""
         if self._owns_model:
-            await self._means.model.close()
+            await self._config.model.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,14 +131,14 @@ class AgentWithMemory:
     ) -> None:
         await self.close()
 
-    async def _resumed(self, task: str, task_id: str, on_text: Callable[[str], Any] | None) -> str:
-        memory = self._means.memory
-        checkpoints, errand = memory.checkpoints, Errand(task_id, task, memory.scope.user)
+    async def _run_durable(self, task: str, task_id: str, on_text: Callable[[str], Any] | None) -> str:
+        memory = self._config.memory
+        request = RunRequest(task_id, task, memory.scope.user)
         while True:
-            known = known_of(await looked_up(checkpoints, errand))
-            if "answer" in known and "learned" in known:
-                answer = known["answer"]
-                self.last_run = Run(
+            values = read_values(await load_run(memory.checkpoints, request))
+            if "answer" in values and "learned" in values:
+                answer = values["answer"]
+                self.last_run = AgentRun(
                     task=task,
                     task_id=task_id,
                     answer=answer["text"],
@@ -155,26 +147,25 @@ class AgentWithMemory:
                     trust=answer["trust"],
                 )
                 return str(answer["text"])
-            journal = kept(checkpoints, errand, self._lease_ttl, self._pace)
+            journal = open_journal(memory.checkpoints, request, self._lease_ttl, self._timing)
             try:
                 return await self._run(task, task_id, journal, on_text)
             except (LeaseHeld, FencedOut):
                 if self._on_conflict == "raise":
                     raise
-            wait = min(_LOOKING, self._lease_ttl.total_seconds() / 3)
-            await self._pace.sleep(wait * (0.5 + self._pace.chance() / 2))
+            await self._timing.sleep_before_claim(self._lease_ttl)
 
     async def _run(
         self,
         task: str,
         task_id: str | None,
-        opened: AbstractAsyncContextManager[Journal],
+        opened: AbstractAsyncContextManager[RunJournal],
         on_text: Callable[[str], Any] | None,
     ) -> str:
         async with opened as journal:
-            loop = Loop(self._means, journal, Telling(self._on_event, on_text), task, task_id)
+            loop = AgentLoop(self._config, journal, AgentEventEmitter(self._on_event, on_text), task, task_id)
             try:
-                run = await loop.go()
+                run = await loop.run_to_end()
             finally:
                 self.last_run = loop.run
             assert run.answer is not None

@@ -1,293 +1,356 @@
-"""The journal of a run: what was answered and done is kept as it happens, so that a run that was killed goes on."""
+"""Durable journal of a run, so that it resumes after a crash, and the record of the run in memory."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from recollect.agent.events import log
-from recollect.errors import Conflict, FencedOut, PlanChanged, StepFailed, StoreError
-from recollect.runtime.checkpoints import Checkpoints, Loaded
-from recollect.runtime.claiming import claimed
-from recollect.runtime.codec import SCHEMA, written
-from recollect.runtime.events import Telling
-from recollect.runtime.failpoints import reach
-from recollect.runtime.lease import Heartbeat, LeaseLost
-from recollect.runtime.plan import Keys
-from recollect.runtime.step import Pace
-from recollect.stores.base import Lease, Step
-from recollect.stores.leases import Claim
-from recollect.stores.ops import Journal as Note
-from recollect.stores.ops import Save, StepStatus, TaskStatus, Write
-from recollect.values import Space
+from recollect.agent.prompt import to_storable_text
+from recollect.agent.run import AgentEventEmitter, ToolUse
+from recollect.durable.checkpoints import Checkpoints, LoadedTask, build_journal_entry, build_save
+from recollect.durable.events import EventEmitter
+from recollect.durable.failpoints import reach_failpoint
+from recollect.durable.lease import Heartbeat, hold_lease
+from recollect.durable.state_codec import encode_json
+from recollect.durable.steps import Timing, make_idempotency_key
+from recollect.errors import Conflict, FencedOut, PlanChanged, RecollectError, StepFailed
+from recollect.memory import AgentMemory
+from recollect.models.chat import Reply
+from recollect.stores.leases import LeaseRequest
+from recollect.stores.writes import Journal, Step, StepStatus, TaskStatus
+from recollect.tiers.log_entries import generate_id
+from recollect.tiers.messages import TRUST_KEY
+from recollect.types import Space
 
 T = TypeVar("T")
 
-_KIND = "agent run"
+_CHECKPOINT_KIND = "agent run"
+_NO_INPUTS: Mapping[str, str] = MappingProxyType({})
+_MAX_RECENT_EPISODES = 1000
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+ToolResults = Sequence[tuple[ToolUse, str]]
+"""Tool calls, each with the text of its result to record."""
+
+
+# -------------------- journal
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """What a run is about: its id, its words, and whose it is. Ids are an agent's; what is said is its user's alone."""
+class RunRequest:
+    """Id, task and user of a run. Ids belong to an agent, and tasks to a user."""
 
     id: str
     task: str
     user: str
 
 
-class Journal(Protocol):
-    """What a run needs to know of the one before it, and to keep for the one after."""
+class RunJournal:
+    """Journal of a run: results by name, and the calls that were started. It ends with the process."""
 
-    def has(self, name: str) -> bool:
-        """Whether something was kept under this name."""
-
-    def known(self, name: str) -> Any:
-        """What was kept under this name; None when nothing was."""
-
-    def begun(self, name: str) -> int:
-        """How often runs before this one began it without an end."""
-
-    def is_begun(self, name: str) -> bool:
-        """Whether this run has said that it begins."""
-
-    def inputs(self, prefix: str) -> Mapping[str, str | None]:
-        """All that was ever begun under names that begin so, each with the sha256 of what it was given, if noted."""
-
-    def key_of(self, name: str) -> str:
-        """The idempotency key: the same for every attempt of every worker, and no other's."""
-
-    async def keep(
-        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = NOTHING, status: TaskStatus | None = None
-    ) -> None:
-        """Keep what was done, and that something else is about to begin with what sha256 of input, in one commit."""
-
-    async def guard(self, work: Awaitable[T]) -> T:
-        """Do something outside, as long as the run is ours."""
-
-
-class Unkept:
-    """Of a run that has no id: nothing is kept, and nothing can be resumed."""
-
-    def __init__(self, space: Space, run: str) -> None:
+    def __init__(self, space: Space, run_id: str, loaded: LoadedTask = LoadedTask(None, None, {})) -> None:
         self._space = space
-        self._run = run
+        self._run_id = run_id
+        self._notes = loaded.journal
+        self._attempts = {name: note.attempts for name, note in self._notes.items()}
+        self._inputs: dict[str, str | None] = {name: note.input_sha for name, note in self._notes.items()}
+        self._values = read_values(loaded)
+        self._started_here: set[str] = set()
+        self._commit_lock = asyncio.Lock()
 
-    def has(self, name: str) -> bool:
-        return False
+    def has_value(self, name: str) -> bool:
+        return name in self._values
 
-    def known(self, name: str) -> Any:
-        return None
+    def get_value(self, name: str) -> Any:
+        """Return the value stored under a name, or None."""
+        return self._values.get(name)
 
-    def begun(self, name: str) -> int:
-        return 0
+    def count_attempts(self, name: str) -> int:
+        """Return how often earlier processes started a call that has no result."""
+        note = self._notes.get(name)
+        # A note that is completed but has no value is damaged: the call was done, its result is lost.
+        is_unknown = note is not None and note.status in ("started", "completed") and name not in self._values
+        return self._attempts[name] if is_unknown else 0
 
-    def is_begun(self, name: str) -> bool:
-        return True
+    def is_started(self, name: str) -> bool:
+        """Return whether this process has committed the start of a call."""
+        return name in self._started_here
 
-    def inputs(self, prefix: str) -> Mapping[str, str | None]:
-        return {}
+    def find_started_inputs(self, prefix: str) -> Mapping[str, str | None]:
+        """Return the names of started calls with this prefix, each with the sha256 of its input if it is known."""
+        return {name: sha for name, sha in self._inputs.items() if name.startswith(prefix)}
 
-    def key_of(self, name: str) -> str:
-        return Keys(self._space, self._run).of(name)
+    def make_idempotency_key(self, name: str) -> str:
+        """Return the idempotency key of a call, the same for all attempts and processes."""
+        return make_idempotency_key(self._space, self._run_id, name)
 
-    async def keep(
-        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = NOTHING, status: TaskStatus | None = None
+    async def commit(
+        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = _NO_INPUTS, status: TaskStatus | None = None
     ) -> None:
-        return
+        """Store results by name, and the start of calls with the sha256 of their inputs, in one commit."""
+        async with self._commit_lock:
+            self._attempts |= {name: self._attempts.get(name, 0) + 1 for name in begin}
+            self._inputs |= begin
+            await self._store(done, begin, status)
+            self._values |= done
+            self._started_here |= begin.keys()
+
+    async def _store(self, done: Mapping[str, Any], begin: Mapping[str, str], status: TaskStatus | None) -> None:
+        """Write what is committed to a store, if the journal has one."""
 
     async def guard(self, work: Awaitable[T]) -> T:
+        """Await `work`; cancel it if the lease of the run is lost."""
         return await work
 
 
-class Kept:
-    """Of a run with an id: each answer and each result is one durable commit under the fence of its lease.
+class DurableJournal(RunJournal):
+    """Journal of a run with an id: each reply and each result is a durable commit under the fence of its lease.
 
-    The results are in the notes of the journal, each with its sha256; the checkpoint lists what is completed, so that
+    Results are in the journal's notes, each with its sha256. The checkpoint lists the completed names, so that
     `memory.checkpoints` can retry, skip or cancel a run like any other task.
     """
 
-    def __init__(
-        self, checkpoints: Checkpoints, lease: Lease, heart: Heartbeat, loaded: Loaded, errand: Errand
-    ) -> None:
+    def __init__(self, checkpoints: Checkpoints, heartbeat: Heartbeat, loaded: LoadedTask, request: RunRequest) -> None:
+        super().__init__(heartbeat.lease.space, heartbeat.lease.task, loaded)
         self._checkpoints = checkpoints
-        self._lease = lease
-        self._heart = heart
-        self._notes = dict(loaded.journal)
+        self._encoder = checkpoints._build_encoder()
+        self._lease = heartbeat.lease
+        self._heartbeat = heartbeat
         self._version = loaded.version
         self._state: dict[str, Any] = (
             dict(loaded.document.state)
             if loaded.document is not None
-            else {"kind": _KIND, "task": errand.task, "user": errand.user, "completed": [], "results": {}}
+            else {"kind": _CHECKPOINT_KIND, "task": request.task, "user": request.user, "completed": [], "results": {}}
         )
-        self._attempts = {name: note.attempts for name, note in self._notes.items()}
-        self._inputs = {name: note.input_sha for name, note in self._notes.items()}
-        self._values = known_of(loaded)
-        self._begun_here: set[str] = set()
-        self._one_at_a_time = asyncio.Lock()
-
-    def has(self, name: str) -> bool:
-        return name in self._values
-
-    def known(self, name: str) -> Any:
-        return self._values.get(name)
-
-    def begun(self, name: str) -> int:
-        note = self._notes.get(name)
-        # "completed" without a value: it was done, but what came of it is damaged.
-        unknown = note is not None and note.status in ("started", "completed") and name not in self._values
-        return self._attempts[name] if unknown else 0
-
-    def is_begun(self, name: str) -> bool:
-        return name in self._begun_here
-
-    def inputs(self, prefix: str) -> Mapping[str, str | None]:
-        return {name: sha for name, sha in self._inputs.items() if name.startswith(prefix)}
-
-    def key_of(self, name: str) -> str:
-        return Keys(self._lease.space, self._lease.task).of(name)
-
-    async def keep(
-        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = NOTHING, status: TaskStatus | None = None
-    ) -> None:
-        async with self._one_at_a_time:
-            completed = [*self._state["completed"], *(one for one in done if one not in self._state["completed"])]
-            results = self._state["results"] | {name: done[name] for name in done if status == "done"}
-            state = {**self._state, "completed": completed, "results": results}
-            attempts = {name: self._attempts.get(name, 0) + 1 for name in begin}
-            inputs = {**self._inputs, **begin}
-            writes: list[Write] = [
-                self._save(state, status),
-                *(
-                    self._note(name, "completed", max(1, self._attempts.get(name, 1)), inputs, sealed(done[name]))
-                    for name in done
-                ),
-                *(self._note(name, "started", attempts[name], inputs) for name in begin),
-            ]
-            reach("completion.before" if done else "intent.before")
-            await self._write(writes)
-            reach("completion.after" if done else "intent.after")
-            self._version, self._state = self._version + 1, state
-            self._values.update(done)
-            self._attempts |= attempts
-            self._inputs = inputs
-            self._begun_here.update(begin)
 
     async def guard(self, work: Awaitable[T]) -> T:
-        return await self._heart.guard(work)
+        return await self._heartbeat.guard(work)
 
-    async def _write(self, writes: Sequence[Write]) -> None:
+    async def _store(self, done: Mapping[str, Any], begin: Mapping[str, str], status: TaskStatus | None) -> None:
+        completed = list(dict.fromkeys((*self._state["completed"], *done)))
+        results = self._state["results"] | (dict(done) if status == "done" else {})
+        state = {**self._state, "completed": completed, "results": results}
+        notes = [self._build_note(name, "completed", seal_value(value)) for name, value in done.items()]
+        notes += [self._build_note(name, "started") for name in begin]
+        reach_failpoint("completion.before" if done else "intent.before")
+        save = build_save(self._lease, self._encoder.encode(state), self._version, status=status)
         try:
-            self._heart.check()
-            await self._checkpoints.store.write(*writes)
+            self._heartbeat.check()
+            await self._checkpoints._store.write(save, *notes)
         except FencedOut:
             raise
         except Conflict as error:
-            raise FencedOut(f"run {self._lease.task!r} was changed by others: {error}") from error
+            raise FencedOut(f"run {self._lease.task!r} was changed by another process: {error}") from error
+        reach_failpoint("completion.after" if done else "intent.after")
+        self._version, self._state = self._version + 1, state
 
-    def _save(self, state: Mapping[str, Any], status: TaskStatus | None) -> Save:
-        return Save(
-            space=self._lease.space,
-            task=self._lease.task,
-            state=self._checkpoints.encoded(dict(state)),
-            schema=SCHEMA,
-            expect=self._version,
-            fence=self._lease.fence,
-            status=status,
-        )
-
-    def _note(
-        self,
-        name: str,
-        status: StepStatus,
-        attempts: int,
-        inputs: Mapping[str, str | None],
-        result: str | None = None,
-    ) -> Note:
-        return Note(
-            space=self._lease.space,
-            task=self._lease.task,
-            step=name,
-            status=status,
-            fence=self._lease.fence,
-            attempts=attempts,
-            idempotency_key=self.key_of(name),
-            input_sha=inputs.get(name),
-            result=result,
-        )
-
-
-async def looked_up(checkpoints: Checkpoints, errand: Errand) -> Loaded:
-    """A run as it stands, if it may go on; an error says what has to be decided first."""
-    task_id = errand.id
-    loaded = await checkpoints.loaded(task_id, Telling(checkpoints.on_event, checkpoints.clock))
-    if loaded.document is not None:
-        state = loaded.document.state
-        if state.get("kind") != _KIND:
-            raise PlanChanged(f"task {task_id!r} is not a run of an agent; give the run another id")
-        if (state.get("task"), state.get("user")) != (errand.task, errand.user):
-            raise PlanChanged(f"run {task_id!r} was begun for another task or another user; give this one another id")
-    if loaded.task is not None and loaded.task.status in ("failed", "poisoned"):
-        raise StepFailed(
-            f"run {task_id!r} was cancelled; call `await memory.checkpoints.retry({task_id!r})` to go on with it"
-        )
-    return loaded
-
-
-def known_of(loaded: Loaded) -> dict[str, Any]:
-    """What is kept of a run, by name: what we noted, unless it is damaged, and what `checkpoints.skip` was told."""
-    results = loaded.document.state.get("results", {}) if loaded.document is not None else {}
-    return {**results, **{name: value[0] for name, note in loaded.journal.items() if (value := unsealed(note))}}
+    def _build_note(self, name: str, status: StepStatus, result: str | None = None) -> Journal:
+        attempts, input_sha = max(1, self._attempts.get(name, 1)), self._inputs.get(name)
+        key = self.make_idempotency_key(name)
+        return build_journal_entry(self._lease, name, status, attempts, key, input_sha=input_sha, result=result)
 
 
 @asynccontextmanager
-async def kept(checkpoints: Checkpoints, errand: Errand, lease_ttl: timedelta, pace: Pace) -> AsyncIterator[Kept]:
-    """The journal of a run that is ours until we give it back; `LeaseHeld` while it is another's."""
-    asked = pace.monotonic()
-    lease = await claimed(checkpoints.store, Claim(checkpoints.space, errand.id, checkpoints.workers(), lease_ttl))
-    reach("claim.after")
-    async with Heartbeat(checkpoints.store, lease, lease_ttl, pace, asked) as heart:
-        try:
-            yield Kept(checkpoints, lease, heart, await looked_up(checkpoints, errand), errand)
-        except LeaseLost as error:
-            raise FencedOut(
-                f"the lease of run {errand.id!r} was lost: {error}; what was under way here is discarded"
-            ) from error
-        finally:
-            reach("release.before")
-            if not heart.lost:
-                await _released(checkpoints, lease)
+async def open_journal(
+    checkpoints: Checkpoints, request: RunRequest, lease_ttl: timedelta, timing: Timing
+) -> AsyncIterator[DurableJournal]:
+    """Open a run's journal under a lease; raise `LeaseHeld` while another process has it."""
+    owner = checkpoints._make_worker_name()
+    async with hold_lease(
+        checkpoints._store, LeaseRequest(checkpoints._space, request.id, owner, lease_ttl), timing
+    ) as heartbeat:
+        yield DurableJournal(checkpoints, heartbeat, await load_run(checkpoints, request), request)
 
 
-async def _released(checkpoints: Checkpoints, lease: Lease) -> None:
-    try:
-        await checkpoints.store.release(lease)
-    except StoreError:  # what was done is kept; the lease runs out by itself
-        log.warning("the lease of run %r could not be given back", lease.task)
+async def load_run(checkpoints: Checkpoints, request: RunRequest) -> LoadedTask:
+    """Return the stored run; raise `PlanChanged` if the id belongs to something else, `StepFailed` if cancelled."""
+    task_id = request.id
+    loaded = await checkpoints._load_task(task_id, EventEmitter(checkpoints.on_event, checkpoints.clock))
+    if loaded.document is not None:
+        state = loaded.document.state
+        if state.get("kind") != _CHECKPOINT_KIND:
+            raise PlanChanged(f"task {task_id!r} is not a run of an agent; use another id for the run")
+        if (state.get("task"), state.get("user")) != (request.task, request.user):
+            raise PlanChanged(f"run {task_id!r} belongs to another task or another user; use another id")
+    if loaded.task is not None and loaded.task.status in ("failed", "poisoned"):
+        raise StepFailed(f"run {task_id!r} was cancelled; call `memory.checkpoints.retry({task_id!r})` to continue it")
+    return loaded
 
 
-def sealed(value: Any) -> str:
-    """A value with its sha256: what was torn by a power cut must not pass for an answer."""
-    text = written(value)
-    return written({"sha256": hashlib.sha256(text.encode()).hexdigest(), "value": value})
+def read_values(loaded: LoadedTask) -> dict[str, Any]:
+    """Return a run's stored values by name: those of undamaged notes, and those set with `checkpoints.skip`."""
+    results = loaded.document.state.get("results", {}) if loaded.document is not None else {}
+    return {**results, **{name: value[0] for name, note in loaded.journal.items() if (value := unseal_value(note))}}
 
 
-def unsealed(note: Step) -> tuple[Any] | None:
-    """What a note says was done, in a tuple of one; None when it says nothing, or is damaged."""
+def seal_value(value: Any) -> str:
+    """Return a value as JSON with its sha256, which detects a value that was only partly written."""
+    text = encode_json(value)
+    return encode_json({"sha256": hashlib.sha256(text.encode()).hexdigest(), "value": value})
+
+
+def unseal_value(note: Step) -> tuple[Any] | None:
+    """Return the value of a completed note in a tuple; None if the note is not completed or is damaged."""
     if note.status != "completed" or note.result is None:
         return None
     try:
-        kept = json.loads(note.result)
-        value, seal = kept["value"], kept["sha256"]
-        fits = hashlib.sha256(written(value).encode()).hexdigest() == seal
+        data = json.loads(note.result)
+        value = data["value"]
+        is_intact = hashlib.sha256(encode_json(value).encode()).hexdigest() == data["sha256"]
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    return (value,) if fits else None
+    return (value,) if is_intact else None
+
+
+# -------------------- record in memory
+
+
+class RunRecorder(ABC):
+    """Base of the recorders. A memory that fails does not end the run: it emits `trouble`."""
+
+    def __init__(self, memory: AgentMemory, task: str, events: AgentEventEmitter) -> None:
+        self._memory = memory
+        self._task = task
+        self._events = events
+        # A run has several ids if other tasks ran in between.
+        self._ids: list[str] = []
+        self._step_count = 0
+
+    @abstractmethod
+    async def begin(self) -> str:
+        """Record that the run begins; return its id in memory."""
+
+    @abstractmethod
+    async def resume(self, ids: Sequence[str], *, answered: bool) -> list[str]:
+        """Continue the record of a run that has these ids; return the ids, with a new one if it had to begin again.
+
+        `answered` says that there is an answer, so that the run may have been recorded to its end.
+        """
+
+    @abstractmethod
+    async def end(self, success: bool, outcome: str, trust: float) -> bool:
+        """Record the outcome; return False if it failed and must be tried again."""
+
+    async def record_failure(self, reason: str, trust: float) -> None:  # noqa: B027 - a turn records no failure
+        """Record that the run failed without an answer."""
+
+    def skip_steps(self, count: int) -> None:
+        """Count steps that an earlier process has recorded."""
+        self._step_count += count
+
+    async def record_step(self, reply: Reply, results: ToolResults, trust: float, *, again: bool) -> None:
+        """Record the tool calls of a reply; with `again`, only those that are not recorded yet."""
+        try:
+            recorded = await self._count_recorded_steps() if again else 0
+            for place, (use, result) in enumerate(results):
+                self._step_count += 1
+                if self._step_count > recorded:
+                    await self._record_call(reply.text.strip() if place == 0 else None, use, result, trust)
+        except RecollectError as error:
+            self._events.emit("trouble", text=f"a step was not recorded: {error}")
+
+    @abstractmethod
+    async def _record_call(self, thought: str | None, use: ToolUse, result: str, trust: float) -> None:
+        """Record one tool call; `thought` is the text of the reply."""
+
+    async def _count_recorded_steps(self) -> int:
+        session = self._memory.scope.session
+        episodes = await self._memory.episodic.get_recent(_MAX_RECENT_EPISODES, session=session)
+        steps = [(episode.metadata.get("task"), episode.metadata.get("step", 0)) for episode in episodes]
+        return sum(max((step for task, step in steps if task == id), default=0) for id in self._ids)
+
+
+class StoredRunRecorder(RunRecorder):
+    """Recorder of a run as a task of the memory, whose outcome is learned."""
+
+    async def begin(self) -> str:
+        self._ids.append(await self._memory.start_task(self._task))
+        return self._ids[-1]
+
+    async def resume(self, ids: Sequence[str], *, answered: bool) -> list[str]:
+        self._ids = list(ids)
+        if not answered:
+            if not await self._is_active():
+                await self.begin()
+            elif (last_id := await self._find_last_task_id()) is not None and last_id not in ids:
+                # An earlier process began it again and was killed before it could commit the id.
+                self._ids.append(last_id)
+        return self._ids
+
+    async def end(self, success: bool, outcome: str, trust: float) -> bool:
+        outcome = to_storable_text(outcome)
+        try:
+            if await self._is_active():
+                await self._memory.end_task(success, outcome, trust=trust)
+        except RecollectError as error:
+            self._events.emit("trouble", text=f"the outcome was not learned: {error}")
+            await self._record_answer(outcome, trust)
+            return False
+        return True
+
+    async def record_failure(self, reason: str, trust: float) -> None:
+        await self.end(False, reason, trust)
+
+    async def _record_call(self, thought: str | None, use: ToolUse, result: str, trust: float) -> None:
+        call = {"name": use.name, "arguments": dict(use.arguments)}
+        await self._memory.record_step(thought, call, result, success=not use.failed, trust=trust)
+
+    async def _is_active(self) -> bool:
+        await self._memory.resume_task()
+        return self._memory.working.task == self._task
+
+    async def _find_last_task_id(self) -> str | None:
+        episodes = await self._memory.episodic.get_recent(_MAX_RECENT_EPISODES, session=self._memory.scope.session)
+        ids = [episode.metadata.get("task") for episode in episodes if episode.id.endswith(":begun")]
+        return ids[-1] if ids else None
+
+    async def _record_answer(self, outcome: str, trust: float) -> None:
+        """Record only the answer, so that the next run sees it in the conversation."""
+        id = self._ids[-1]
+        try:
+            # `end_task` uses the same message id, so ending the task later does not repeat the answer.
+            await self._memory.conversation.add_message(
+                "assistant", outcome, id=f"{id}:answered", **{"task": id, TRUST_KEY: trust}
+            )
+        except RecollectError as error:
+            self._events.emit("trouble", text=f"the answer was not recorded: {error}")
+
+
+class TurnRecorder(RunRecorder):
+    """Recorder of a run as a turn of the conversation, from which no lesson is learned."""
+
+    async def begin(self) -> str:
+        self._ids = self._ids or [generate_id()]
+        last = await self._memory.conversation.get_last_n(1)
+        if not last or (last[0].role, last[0].content) != ("user", self._task):
+            await self._memory.record_turn(user=self._task, id=f"{self._ids[-1]}:asked")
+        return self._ids[-1]
+
+    async def resume(self, ids: Sequence[str], *, answered: bool) -> list[str]:
+        self._ids = [ids[-1]]
+        return list(ids)
+
+    async def end(self, success: bool, outcome: str, trust: float) -> bool:
+        try:
+            await self._memory.record_turn(
+                assistant=to_storable_text(outcome), id=f"{self._ids[-1]}:answered", metadata={TRUST_KEY: trust}
+            )
+        except RecollectError as error:
+            self._events.emit("trouble", text=f"the answer was not recorded: {error}")
+            return False
+        return True
+
+    async def _record_call(self, thought: str | None, use: ToolUse, result: str, trust: float) -> None:
+        arguments = json.dumps(dict(use.arguments), ensure_ascii=False)
+        await self._memory.episodic.store(
+            f"{use.name}({'' if arguments == '{}' else arguments}) → {result}",
+            kind="error" if use.failed else "tool_call",
+            metadata={"task": self._ids[-1], "step": self._step_count, "success": not use.failed, TRUST_KEY: trust},
+        )

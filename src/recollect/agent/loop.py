@@ -1,53 +1,49 @@
-"""The loop of an agent: recall, ask the model, call the tools it wants, and again until there is an answer."""
+"""The agent's loop: recall, ask the model, call the tools it requests, and repeat until it answers."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from recollect.agent.compaction import Compaction, Room, compacted
-from recollect.agent.dialogue import (
-    added,
-    history_of,
-    message_from,
-    message_json,
-    reply_from,
-    reply_json,
-    whole,
-    without_task,
-)
-from recollect.agent.diary import Diary, TaskDiary, doubt
-from recollect.agent.events import Telling
-from recollect.agent.journal import Journal
+from recollect.agent import prompt
+from recollect.agent.journal import RunJournal, RunRecorder, StoredRunRecorder, TurnRecorder
 from recollect.agent.memory_tools import MemoryTools
-from recollect.agent.prompt import BUDGET, RECALLED, from_elsewhere, system_prompt
-from recollect.agent.rounds import Rounds, Use, inputs_of
-from recollect.agent.run import Run, Step, Stopped
-from recollect.agent.standing import Standing
-from recollect.agent.tools import Tool
-from recollect.agent.turn_diary import TurnDiary
-from recollect.errors import ModelFailed, RecollectError
-from recollect.inference.chat import ChatMessage, ChatModel, Reply, cut_off, knows_may_call
-from recollect.inference.llm import LanguageModel
-from recollect.inference.threads import Threads
+from recollect.agent.prompt import Compaction
+from recollect.agent.run import AGENT_TRUST, AgentEventEmitter, AgentRun, AgentStep, StopReason, ToolUse, TrustTracker
+from recollect.agent.tool_schema import InvalidArgument
+from recollect.agent.tools import Tool, ToolOutcome, format_tool_result
+from recollect.durable.events import describe_error
+from recollect.durable.failpoints import reach_failpoint
+from recollect.errors import ModelFailed, RecollectError, UnknownOutcome
+from recollect.language.analysis import count_tokens
 from recollect.memory import AgentMemory
+from recollect.models.chat import ChatMessage, ChatModel, Reply, ToolCall, accepts_may_call, mark_truncated_call
+from recollect.models.llm import CallableChat, LanguageModel, WorkerThreads
+from recollect.retrieval.sources import gather_all
+from recollect.tiers.messages import truncate_text
 
-# A model has its own patience; this is for one that never answers.
-_PATIENCE = 1200.0
+# A tool that ended the process this often is not called again.
+_MAX_TOOL_ATTEMPTS = 5
+_MAX_STEP_NAME_LENGTH = 64
+_MAX_ERROR_LENGTH = 100_000
+# Seconds. The models' clients have shorter timeouts; this one is for a model of the user's own.
+_MODEL_TIMEOUT = 1200.0
 
-_NO_MORE_STEPS = (
+_STEPS_USED_UP = (
     "All the steps that this task may take are used up, and no tool is called any more. Answer now with what you have, "
     "and say what is still open."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What every run of an agent goes by."""
+class AgentConfig:
+    """Configuration that all runs of an agent share."""
 
     memory: AgentMemory
     model: ChatModel
@@ -57,191 +53,336 @@ class Means:
     memory_tools: bool
     learn: bool
     tool_timeout: float
-    room: Room
-    summariser: LanguageModel | None
-    threads: Threads = field(default_factory=lambda: Threads("recollect-tool"))
+    max_context: int
+    summarizer: LanguageModel | None
+    threads: WorkerThreads = field(default_factory=lambda: WorkerThreads("recollect-tool"))
 
 
-class Loop:
-    """One run, from where its journal says it stands."""
+class AgentLoop:
+    """One run, from its start or from where its journal ends."""
 
-    def __init__(self, means: Means, journal: Journal, telling: Telling, task: str, task_id: str | None) -> None:
-        self._means = means
+    def __init__(
+        self, config: AgentConfig, journal: RunJournal, events: AgentEventEmitter, task: str, task_id: str | None
+    ) -> None:
+        self._config = config
         self._journal = journal
-        self._telling = telling
-        self._standing = Standing()
-        kind = TaskDiary if means.learn else TurnDiary
-        self._diary: Diary = kind(means.memory, task, telling)
-        memory_tools = MemoryTools(means.memory, self._standing).tools() if means.memory_tools else []
-        # The user's own come last, and count: a tool that somebody wrote under one of these names is meant.
-        self._tools = {one.spec.name: one for one in memory_tools} | dict(means.tools)
-        self._rounds = Rounds(self._tools, journal, telling, means.tool_timeout, means.room, means.threads)
+        self._events = events
+        self._trust = TrustTracker()
+        recorder = StoredRunRecorder if config.learn else TurnRecorder
+        self._recorder: RunRecorder = recorder(config.memory, task, events)
+        # A callable model never calls tools.
+        with_memory_tools = config.memory_tools and not isinstance(config.model, CallableChat)
+        memory_tools = MemoryTools(config.memory, self._trust).build_tools() if with_memory_tools else []
+        # A tool of the user's replaces a memory tool of the same name.
+        self._tools = {tool.spec.name: tool for tool in memory_tools} | dict(config.tools)
+        self._tool_executor = ToolExecutor(config, self._tools, journal, events)
         self._messages: list[ChatMessage] = []
         self._start = 0
-        self.run = Run(task=task, task_id=task_id)
+        self.run = AgentRun(task=task, task_id=task_id)
 
-    async def go(self) -> Run:
-        """The run to its end; what memory keeps of it is there then, too."""
+    async def run_to_end(self) -> AgentRun:
+        """Run until there is an answer, and record the outcome in memory."""
         try:
             await self._begin()
-            stopped, answer = await self._answered()
+            stopped, answer = await self._run_steps()
         except Exception as error:
-            if self.run.task_id is None:  # one that can be resumed has not failed before somebody gives it up
-                await self._diary.fail(_said(error), self._standing.trust)
+            if self.run.task_id is None:  # a run with an id can be resumed, so it has not failed yet
+                await self._recorder.record_failure(describe_error(error), self._trust.trust)
             raise
-        if not self._journal.has("answer"):
-            note = {"text": answer, "stopped": stopped, "trust": self._standing.trust}
-            await self._journal.keep({"answer": note}, status="done")
-        self.run = replace(self.run, answer=answer, stopped=stopped, trust=self._standing.trust)
-        if await self._diary.end(stopped == "end", answer, self._standing.trust):
-            await self._journal.keep({"learned": True})
-        self._telling.tell("answered", step=len(self.run.steps), text=answer)
+        if not self._journal.has_value("answer"):
+            value = {"text": answer, "stopped": stopped, "trust": self._trust.trust}
+            await self._journal.commit({"answer": value}, status="done")
+        self.run = replace(self.run, answer=answer, stopped=stopped, trust=self._trust.trust)
+        if await self._recorder.end(stopped == "end", answer, self._trust.trust):
+            await self._journal.commit({"learned": True})
+        self._events.emit("answered", step=len(self.run.steps), text=answer)
         return self.run
 
     async def _begin(self) -> None:
-        """What the model is shown before its first thought: looked up once, and the same at every step from then on."""
-        kept = self._journal.known("begin")
-        if kept is None:
-            kept = await self._recalled()
-            await self._journal.keep({"begin": kept})
+        """Recall once and keep the result: every step, also after a crash, uses the same system prompt."""
+        begin = self._journal.get_value("begin")
+        if begin is None:
+            begin = await self._recall()
+            await self._journal.commit({"begin": begin})
         else:
-            self._standing.restore(kept["trust"], kept["shown"], kept["doubtful"])
+            self._trust.restore(begin["trust"], begin["shown"], begin["doubtful"])
             self.run = replace(self.run, resumed=True)
-            ids = self._journal.known("memory") or [kept["memory"]]
-            begun = await self._diary.go_on(ids, answered=self._journal.has("answer"))
-            if begun != ids:
-                await self._journal.keep({"memory": begun})
-            self._telling.tell("resumed", step=self._replies() + 1)
-        self._messages = [*map(message_from, kept["history"]), ChatMessage("user", self.run.task)]
+            known_ids = self._journal.get_value("memory") or [begin["memory"]]
+            ids = await self._recorder.resume(known_ids, answered=self._journal.has_value("answer"))
+            if ids != known_ids:
+                await self._journal.commit({"memory": ids})
+            replies = next(number for number in itertools.count(1) if not self._journal.has_value(f"reply_{number}"))
+            self._events.emit("resumed", step=replies)
+        history = [ChatMessage(message["role"], message["content"]) for message in begin["history"]]
+        self._messages = [*history, ChatMessage("user", self.run.task)]
         self._start = len(self._messages)
-        self.run = replace(self.run, system=kept["system"], trust=self._standing.trust)
+        self.run = replace(self.run, system=begin["system"], trust=self._trust.trust)
 
-    def _replies(self) -> int:
-        """How many replies are kept."""
-        return next(number for number in itertools.count() if not self._journal.has(f"reply_{number + 1}"))
-
-    async def _recalled(self) -> dict[str, Any]:
-        memory, task = self._means.memory, self.run.task
-        before = without_task(await memory.conversation.get_messages_for_llm(), task)
-        context = await memory.recall(task, RECALLED, budget=BUDGET)
-        said, history = history_of(before)
-        block, hits = from_elsewhere(context, memory.scope.session)
-        self._standing.recalled(hits)
-        self._standing.read("an earlier answer that is unverified", await doubt(memory))
+    async def _recall(self) -> dict[str, Any]:
+        memory, task = self._config.memory, self.run.task
+        messages = prompt.drop_task_message(await memory.conversation.get_messages_for_llm(), task)
+        context = await memory.recall(task, prompt.MEMORIES_PER_TIER, budget=prompt.MEMORY_TOKENS)
+        instructions, history = prompt.build_history(messages)
+        block, hits = prompt.exclude_session(context, memory.scope.session)
+        self._trust.record_hits(hits)
+        conversation_trust = min(AGENT_TRUST, await memory.conversation._compute_trust())
+        self._trust.record_read("an earlier answer that is unverified", conversation_trust)
         self.run = replace(self.run, recalled=context)
-        self._telling.tell("recalled", text=block)
+        self._events.emit("recalled", text=block)
         return {
-            "system": system_prompt(block, self._means.instructions, said),
-            "history": [message_json(one) for one in history],
-            "memory": await self._diary.begin(),
-            "trust": self._standing.trust,
-            "shown": sorted(self._standing.shown),
-            "doubtful": self._standing.doubtful,
+            "system": prompt.build_system_prompt(block, self._config.instructions, instructions),
+            "history": [{"role": message.role, "content": message.content} for message in history],
+            "memory": await self._recorder.begin(),
+            "trust": self._trust.trust,
+            "shown": sorted(self._trust.shown_ids),
+            "doubtful": self._trust.untrusted_sources,
         }
 
-    async def _answered(self) -> tuple[Stopped, str]:
-        for number in range(1, self._means.max_steps + 1):
-            reply = await self._reply(number)
+    async def _run_steps(self) -> tuple[StopReason, str]:
+        last = self._config.max_steps + 1
+        for number in range(1, last):
+            reply = await self._next_reply(number)
             if not reply.tool_calls or reply.stop == "refusal":
-                self._note(number, reply, [])
-                return "end" if reply.stop == "tools" else reply.stop, _answer(reply, self._means.model)
-            await self._act(number, reply)
-        self._messages.append(ChatMessage("user", _NO_MORE_STEPS))
-        # The tools are shown all the same: models want to know what the calls in the dialogue were.
-        last = await self._reply(self._means.max_steps + 1, act=False)
-        self._note(self._means.max_steps + 1, last, [])
-        return "max_steps", _answer(last, self._means.model)
+                self._append_step(number, reply, ())
+                return "end" if reply.stop == "tools" else reply.stop, _extract_answer(reply, self._config.model)
+            await self._call_tools(number, reply)
+        self._messages.append(ChatMessage("user", _STEPS_USED_UP))
+        reply = await self._next_reply(last, may_call=False)
+        self._append_step(last, reply, ())
+        return "max_steps", _extract_answer(reply, self._config.model)
 
-    async def _reply(self, number: int, *, act: bool = True) -> Reply:
-        """The model's reply, as it was kept or as it comes; together with it, what it leads to is kept as begun."""
+    async def _next_reply(self, number: int, *, may_call: bool = True) -> Reply:
+        """Return a reply, from the journal or from the model.
+
+        A new reply and the start of its tool calls are committed together.
+        """
         await self._compact(number)
         name = f"reply_{number}"
-        kept = self._journal.known(name)
-        if kept is not None:
-            reply = reply_from(kept)
-            self._rounds.check(number, reply, kept=True)
+        stored = self._journal.get_value(name)
+        if stored is not None:
+            reply = prompt.reply_from_json(stored)
+            self._tool_executor.check_journal(number, reply, is_stored=True)
         else:
-            self._telling.tell("thinking", step=number)
-            reply = whole(await self._journal.guard(self._asked(number, act=act)), number)
+            self._events.emit("thinking", step=number)
+            answer = await self._journal.guard(self._ask_model(number, may_call=may_call))
+            reply = prompt.normalize_reply(answer, number)
             if reply.stop == "length":
-                reply = replace(reply, tool_calls=cut_off(reply.tool_calls))
-            self._rounds.check(number, reply, kept=False)
-            acts = act and reply.tool_calls and reply.stop != "refusal"
-            if not acts:
-                _answer(reply, self._means.model)  # an answer that says nothing is not kept: it would be final
-            # What a run before this one began is there already, perhaps with its result.
-            known = self._journal.inputs(f"tool_{number}_")
-            begin = {call: given for call, given in inputs_of(number, reply).items() if call not in known}
-            await self._journal.keep({name: reply_json(reply)}, begin=begin if acts else {})
+                reply = replace(reply, tool_calls=mark_truncated_call(reply.tool_calls))
+            self._tool_executor.check_journal(number, reply, is_stored=False)
+            calls_tools = may_call and reply.tool_calls and reply.stop != "refusal"
+            if not calls_tools:
+                _extract_answer(reply, self._config.model)  # raises for an empty answer, which must not be committed
+            # Calls that an earlier process started are in the journal already, perhaps with their results.
+            started = self._journal.find_started_inputs(f"tool_{number}_")
+            begin = {call: sha for call, sha in hash_inputs(number, reply).items() if call not in started}
+            await self._journal.commit({name: prompt.reply_to_json(reply)}, begin=begin if calls_tools else {})
         self._messages.append(ChatMessage("assistant", reply.text, reply.tool_calls))
         return reply
 
-    async def _asked(self, number: int, *, act: bool) -> Reply:
-        model, telling = self._means.model, self._telling
-        ask = model.reply if act or not knows_may_call(model) else functools.partial(model.reply, may_call=False)
+    async def _ask_model(self, number: int, *, may_call: bool) -> Reply:
+        model, events = self._config.model, self._events
+        ask = model.reply if may_call or not accepts_may_call(model) else functools.partial(model.reply, may_call=False)
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_MODEL_TIMEOUT):
+                # The tools are sent even if none may be called: providers need them for the calls in the dialogue.
                 return await ask(
                     tuple(self._messages),
                     system=self.run.system,
-                    tools=[one.spec for one in self._tools.values()],
-                    on_text=(lambda piece: telling.text(number, piece)) if telling.listens else None,
+                    tools=[tool.spec for tool in self._tools.values()],
+                    on_text=(lambda piece: events.emit_text(number, piece)) if events.has_listeners else None,
                 )
         except RecollectError:
             raise
         except Exception as error:
-            raise ModelFailed(f"the model {model.name!r} failed with {_said(error)}") from error
+            raise ModelFailed(f"the model {model.name!r} failed with {describe_error(error)}") from error
 
     async def _compact(self, number: int) -> None:
-        """Sum up the oldest steps if there is no room for more; a decision that was kept is not made again."""
+        """Summarize the oldest steps if the dialogue is too long; a stored summary is used again."""
         name = f"compaction_{number}"
-        made = Compaction.from_json(self._journal.known(name))
-        if made is not None and made.fits(self._messages, self._start):
-            self._messages = made.applied(self._messages, self._start)
-            return
-        if self._journal.has(f"reply_{number}"):
-            return
-        made = await compacted(self._messages, self._start, self._means.room, self._means.summariser)
-        if made is not None:
-            await self._journal.keep({name: made.as_json()})
-            self._messages = made.applied(self._messages, self._start)
-            self._telling.tell("compacted", step=number, text=made.summary)
-
-    async def _act(self, number: int, reply: Reply) -> None:
-        """Call what the model wants, all at once, and tell it what came of each, in the order it asked."""
-        used = await self._rounds.go(number, reply)
-        for use in used:
-            what = f"what {use.told.name!r} returned"
-            self._standing.read(what, use.outcome.trust, use.outcome.shown)
-            self._messages.append(
-                ChatMessage("tool", use.outcome.text, call_id=use.told.call_id, failed=use.outcome.failed)
+        compaction = Compaction.from_json(self._journal.get_value(name))
+        if compaction is None or not compaction.is_applicable(self._messages, self._start):
+            if self._journal.has_value(f"reply_{number}"):
+                return
+            compaction = await prompt.plan_compaction(
+                self._messages, self._start, self._config.max_context, self._config.summarizer
             )
-        self._note(number, reply, used)
-        if self._journal.has(f"reply_{number + 1}"):
-            self._diary.skip(len(used))
+            if compaction is None:
+                return
+            await self._journal.commit({name: asdict(compaction)})
+            self._events.emit("compacted", step=number, text=compaction.summary)
+        self._messages = compaction.apply(self._messages, self._start)
+
+    async def _call_tools(self, number: int, reply: Reply) -> None:
+        """Call the tools of a reply concurrently, and append the results in the order of the calls."""
+        results = await self._tool_executor.call_all(number, reply)
+        for use, outcome in results:
+            self._trust.record_read(f"what {use.name!r} returned", outcome.trust, outcome.shown_ids)
+            self._messages.append(ChatMessage("tool", outcome.text, call_id=use.call_id, failed=outcome.failed))
+        self._append_step(number, reply, tuple(use for use, _ in results))
+        if self._journal.has_value(f"reply_{number + 1}"):
+            self._recorder.skip_steps(len(results))
         else:
-            results = [(use.told, use.outcome.noted or use.outcome.text) for use in used]
-            await self._diary.record(reply, results, self._standing.trust, again=self.run.resumed)
+            texts = [(use, outcome.recorded_text or outcome.text) for use, outcome in results]
+            await self._recorder.record_step(reply, texts, self._trust.trust, again=self.run.resumed)
 
-    def _note(self, number: int, reply: Reply, used: Sequence[Use]) -> None:
-        step = Step(number, reply.text, tuple(use.told for use in used), reply.usage)
-        usage = added(self.run.usage, reply.usage)
-        self.run = replace(self.run, steps=(*self.run.steps, step), usage=usage, trust=self._standing.trust)
+    def _append_step(self, number: int, reply: Reply, tools: tuple[ToolUse, ...]) -> None:
+        step = AgentStep(number, reply.text, tools, reply.usage)
+        usage = prompt.add_usage(self.run.usage, reply.usage)
+        self.run = replace(self.run, steps=(*self.run.steps, step), usage=usage, trust=self._trust.trust)
 
 
-def _answer(reply: Reply, model: ChatModel) -> str:
+class ToolExecutor:
+    """Calls the tools of a run. The result of each call is committed as soon as it is there."""
+
+    def __init__(
+        self, config: AgentConfig, tools: Mapping[str, Tool], journal: RunJournal, events: AgentEventEmitter
+    ) -> None:
+        self._config = config
+        self._tools = tools
+        self._journal = journal
+        self._events = events
+
+    def check_journal(self, number: int, reply: Reply, *, is_stored: bool) -> None:
+        """Raise `UnknownOutcome` if earlier processes started other calls at this step than the reply requests.
+
+        This happens if the stored reply is damaged and the model now requests something else. The results of the old
+        calls do not belong to the new ones, and an old idempotency key must not be used for a new call.
+        """
+        inputs = hash_inputs(number, reply)
+        for name, sha in self._journal.find_started_inputs(f"tool_{number}_").items():
+            if name in inputs and (sha == inputs[name] or (sha is None and is_stored)):
+                continue
+            raise UnknownOutcome(
+                f"{name!r} was started for a reply that is damaged, and the model now requests something else. Check "
+                f"the outcome of the idempotency key {self._journal.make_idempotency_key(name)}, then run the task "
+                "under another id"
+            )
+
+    async def call_all(self, number: int, reply: Reply) -> list[tuple[ToolUse, ToolOutcome]]:
+        """Call all tools of a reply concurrently; a call that completed before is read from the journal."""
+        inputs = hash_inputs(number, reply)
+        calls = list(zip(inputs, reply.tool_calls, strict=True))
+        for name, call in calls:
+            await self._begin_call(name, call, inputs[name])
+        limit = prompt.limit_result(self._config.max_context, len(calls))
+        outcomes = await self._journal.guard(
+            gather_all(*(self._get_outcome(number, name, call, limit) for name, call in calls))
+        )
+        return [
+            (
+                ToolUse(
+                    name=call.name,
+                    arguments=dict(call.arguments),
+                    result=outcome.text,
+                    failed=outcome.failed,
+                    call_id=call.id,
+                    idempotency_key=self._journal.make_idempotency_key(name),
+                ),
+                outcome,
+            )
+            for (name, call), outcome in zip(calls, outcomes, strict=True)
+        ]
+
+    async def _begin_call(self, name: str, call: ToolCall, input_sha: str) -> None:
+        """Commit that a call starts; apply the tool's `on_unknown` if it started before and has no result."""
+        journal, tool = self._journal, self._tools.get(call.name)
+        if journal.has_value(name) or journal.is_started(name):
+            return
+        attempts = journal.count_attempts(name)
+        policy = tool.options.on_unknown if tool is not None else "retry"
+        if attempts and policy == "ask":
+            raise UnknownOutcome(
+                f"{name!r} was started and its outcome is unknown. Check the idempotency key "
+                f"{journal.make_idempotency_key(name)}. If the call was done, call `checkpoints.skip` with its result; "
+                "if not, `checkpoints.retry`. Then run the task again"
+            )
+        if attempts and (policy == "skip" or attempts >= _MAX_TOOL_ATTEMPTS):
+            text = "this was started before the process ended, and its outcome is unknown; find out first"
+            await journal.commit({name: _outcome_to_json(ToolOutcome(text, failed=True))})
+            return
+        await journal.commit({}, begin={name: input_sha})
+
+    async def _get_outcome(self, number: int, name: str, call: ToolCall, limit: int) -> ToolOutcome:
+        if self._journal.has_value(name):
+            return self._load_outcome(name, call, limit)
+        arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+        self._events.emit("tool_started", step=number, tool=call.name, call_id=call.id, text=arguments)
+        reach_failpoint("body.before")
+        outcome = await self._call_tool(call, self._journal.make_idempotency_key(name), limit)
+        reach_failpoint("body.after")
+        await self._journal.commit({name: _outcome_to_json(outcome)})
+        self._events.emit(
+            "tool_finished", step=number, tool=call.name, call_id=call.id, text=outcome.text, failed=outcome.failed
+        )
+        return outcome
+
+    async def _call_tool(self, call: ToolCall, key: str, limit: int) -> ToolOutcome:
+        """Call a tool. An error becomes an outcome that the model reads."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            message = f"there is no tool {call.name!r:.80}; the tools are {', '.join(self._tools)}"
+            return ToolOutcome(message, failed=True)
+        if call.malformed is not None:
+            return ToolOutcome(f"the arguments could not be read: {call.malformed}; call it again", failed=True)
+        seconds = tool.options.timeout or self._config.tool_timeout
+        timeout = asyncio.timeout(seconds)
+        try:
+            async with timeout:
+                outcome = await tool.call(call.arguments, key, self._config.threads)
+        except InvalidArgument as error:
+            return ToolOutcome(f"{error}; call it again with arguments that fit", failed=True)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # the run itself is cancelled
+                raise
+            return ToolOutcome("it was cancelled from within", failed=True, trust=tool.trust)
+        except Exception as error:  # noqa: BLE001 - the model reads any error of a tool
+            if timeout.expired():
+                return ToolOutcome(f"it gave no answer within {seconds:g} s; it may still have been done", failed=True)
+            text = str(error) if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
+            outcome = ToolOutcome(format_tool_result(text[:_MAX_ERROR_LENGTH]), failed=True, trust=tool.trust)
+        return replace(outcome, text=truncate_text(outcome.text, limit, count_tokens))
+
+    def _load_outcome(self, name: str, call: ToolCall, limit: int) -> ToolOutcome:
+        value = self._journal.get_value(name)
+        if isinstance(value, Mapping) and value.keys() == _outcome_to_json(ToolOutcome("")).keys():
+            return ToolOutcome(value["text"], value["failed"], value["trust"], tuple(value["shown"]), value["noted"])
+        # The result was set with `checkpoints.skip`.
+        tool = self._tools.get(call.name)
+        text = truncate_text(format_tool_result(value), limit, count_tokens)
+        return ToolOutcome(text, trust=1.0 if tool is None else tool.trust)
+
+
+def hash_inputs(number: int, reply: Reply) -> dict[str, str]:
+    """Return the journal names of a reply's calls, each with the sha256 of its arguments."""
+    return {
+        f"tool_{number}_{place}_{call.name[:_MAX_STEP_NAME_LENGTH]}": hashlib.sha256(
+            # `malformed` counts too: unreadable arguments are stored as {}.
+            json.dumps([dict(call.arguments), call.malformed], sort_keys=True).encode()
+        ).hexdigest()
+        for place, call in enumerate(reply.tool_calls)
+    }
+
+
+def _outcome_to_json(outcome: ToolOutcome) -> dict[str, Any]:
+    return {
+        "text": outcome.text,
+        "failed": outcome.failed,
+        "trust": outcome.trust,
+        "shown": list(outcome.shown_ids),
+        "noted": outcome.recorded_text,
+    }
+
+
+def _extract_answer(reply: Reply, model: ChatModel) -> str:
     answer = reply.text.strip()
-    if not answer and reply.tool_calls and reply.stop != "refusal":  # it was told that no tool is called any more
-        wanted = ", ".join(dict.fromkeys(call.name for call in reply.tool_calls))
+    if not answer and reply.tool_calls and reply.stop != "refusal":  # the model wants tools after the last step
+        names = ", ".join(dict.fromkeys(call.name for call in reply.tool_calls))
         return (
             "All the steps that this task may take are used up, and there is no answer yet: asked for one, the model "
-            f"wanted to call {wanted}. What was done so far is done. Give the agent a higher max_steps to go further."
+            f"wanted to call {names}. What was done so far is done. Give the agent a higher max_steps to go further."
         )
     if not answer:
-        why = "declined to answer" if reply.stop == "refusal" else "answered with an empty text"
-        raise ModelFailed(f"the model {model.name!r} {why}; ask it differently, or another one")
+        reason = "declined to answer" if reply.stop == "refusal" else "answered with an empty text"
+        raise ModelFailed(f"the model {model.name!r} {reason}; rephrase the task, or use another model")
     return answer
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:2000].encode("utf-8", "replace").decode()

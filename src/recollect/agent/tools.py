@@ -1,4 +1,4 @@
-"""The tools that a model may call: typed functions, or objects that bring a schema of their own."""
+"""Tools that a model may call: typed functions, and objects that bring a schema of their own."""
 
 from __future__ import annotations
 
@@ -8,292 +8,262 @@ import functools
 import inspect
 import itertools
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
-from recollect.agent.arguments import Unfit, fitted_all
-from recollect.agent.calling import called
-from recollect.agent.schema import IDEMPOTENCY_KEY, signature_of
-from recollect.errors import BadInput
-from recollect.inference.chat import ToolSpec
-from recollect.inference.threads import Threads
-from recollect.memory.tool_calls import result_text
-from recollect.tiers.facts import Fact
+from recollect.agent.tool_schema import IDEMPOTENCY_KEY, InvalidArgument, parse_signature
+from recollect.durable.steps import UnknownOutcomePolicy, attach_options, get_name, is_async, read_options
+from recollect.errors import BadInput, TaskError
+from recollect.models.chat import ToolSpec
+from recollect.models.llm import WorkerThreads
+from recollect.recording.turn import format_result
+from recollect.tiers.facts import source_trust
+from recollect.validation import check_choice, check_seconds, check_text
 
-F = TypeVar("F", bound=Callable[..., Any])
-OnUnknown = Literal["retry", "skip", "ask"]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_MARK = "__recollect_tool__"
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_METHODS = ("run", "execute", "call", "invoke")
-# What has more characters than this, or is no plain data, is made a text in a thread.
-_QUICK = 20_000
-_BATCH = 250
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-# A schema with one of these may declare parameters elsewhere than among its properties.
-_ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
+_MAX_HANGING_CALLS = 16
+_OPTIONS_ATTRIBUTE = "__recollect_tool__"
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CALL_METHODS = ("run", "execute", "call", "invoke")
+# An answer with more characters, or of an unknown type, is formatted in a thread.
+_MAX_QUICK_CHARS = 20_000
+_JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+# A schema with one of these keywords may declare parameters outside its properties.
+_OPEN_SCHEMA_KEYWORDS = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What `tool` says of a function."""
+class ToolOptions:
+    """Options that the decorator `tool` adds to a function."""
 
     name: str | None = None
     source: str = "tool"
     timeout: float | None = None
-    on_unknown: OnUnknown = "retry"
+    on_unknown: UnknownOutcomePolicy = "retry"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a call, as the model is told; `shown` are the ids of memories it got to see."""
+class ToolOutcome:
+    """Result of a call as the model reads it. `shown_ids` are the ids of the memories that it shows."""
 
     text: str
     failed: bool = False
     trust: float = 1.0
-    shown: tuple[str, ...] = ()
-    noted: str | None = None
-    """What is recorded in place of the text: what came from memory is not kept a second time."""
+    shown_ids: tuple[str, ...] = ()
+    recorded_text: str | None = None
+    """The text that memory records instead, so that recalled memories are not stored twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool, ready to be called. `fit` makes the model's arguments into the function's, or raises `Unfit`."""
+    """A callable tool. `convert` turns the model's arguments into the function's, or raises `InvalidArgument`."""
 
     spec: ToolSpec
     function: Callable[..., Any]
-    fit: Callable[[Mapping[str, Any]], dict[str, Any]]
+    convert: Callable[[Mapping[str, Any]], dict[str, Any]]
     wants_key: bool
-    options: Options
+    options: ToolOptions
 
     @property
     def trust(self) -> float:
-        """How far what it returns is trusted, by where that comes from."""
-        return float(Fact(content="", source=self.options.source).trusted)
+        """The trust in what the tool returns, from its source."""
+        return source_trust(self.options.source)
 
-    async def call(self, arguments: Mapping[str, Any], key: str, threads: Threads) -> Outcome:
-        """Its answer; whatever it raises is the caller's to tell the model."""
-        given = self.fit(arguments)
+    async def call(self, arguments: Mapping[str, Any], key: str, threads: WorkerThreads) -> ToolOutcome:
+        """Call the function and return its answer as text. Its exceptions pass through."""
+        values = self.convert(arguments)
         if self.wants_key:
-            given[IDEMPOTENCY_KEY] = key
-        answer = await called(self.function, given, threads)
-        if isinstance(answer, Outcome):
+            values[IDEMPOTENCY_KEY] = key
+        answer = await call_function(self.function, values, threads)
+        if isinstance(answer, ToolOutcome):
             return answer
-        text = text_of(answer) if _is_short(answer) else await asyncio.to_thread(text_of, answer)
-        return Outcome(text, trust=self.trust)
+        text = format_tool_result(answer) if _is_short(answer) else await asyncio.to_thread(format_tool_result, answer)
+        return ToolOutcome(text, trust=self.trust)
 
 
 @overload
-def tool(function: F, /) -> F: ...
+def tool(function: _Function, /) -> _Function: ...
 @overload
 def tool(
-    *, name: str | None = None, source: str = "tool", timeout: float | None = None, on_unknown: OnUnknown = "retry"
-) -> Callable[[F], F]: ...
+    *,
+    name: str | None = None,
+    source: str = "tool",
+    timeout: float | None = None,
+    on_unknown: UnknownOutcomePolicy = "retry",
+) -> Callable[[_Function], _Function]: ...
 
 
 def tool(
-    function: F | None = None,
+    function: _Function | None = None,
     /,
     *,
     name: str | None = None,
     source: str = "tool",
     timeout: float | None = None,
-    on_unknown: OnUnknown = "retry",
-) -> F | Callable[[F], F]:
-    """Say more about a tool than its signature does; `@tool(source="web", timeout=20)` above a function.
+    on_unknown: UnknownOutcomePolicy = "retry",
+) -> _Function | Callable[[_Function], _Function]:
+    """Set a tool's options, as in `@tool(source="web", timeout=20)`.
 
-    `source` is where its answers come from, and decides how far they are trusted: "web" 0.3, "tool" 0.6 (which is the
-    default), "system" 1.0 for what you answer for yourself. `on_unknown` is what a resumed run does about a call that
-    was begun and never ended: `retry` it under the same idempotency key, `skip` it and tell the model that nobody
-    knows, or `ask`, which raises `UnknownOutcome`.
+    `source` sets the trust in its answers: "web" 0.3, "tool" 0.6 (the default), "system" 1.0. `timeout` is in seconds.
+    `on_unknown` applies when a resumed run finds a call that was started and has no result. `retry` calls it again
+    with the same idempotency key, `skip` tells the model that the outcome is unknown, `ask` raises `UnknownOutcome`.
     """
-    if timeout is not None and not _is_time(timeout):
-        raise BadInput(f"timeout is a number of seconds above 0, not {timeout!r:.80}")
-    if on_unknown not in ("retry", "skip", "ask"):
-        raise BadInput(f"on_unknown is 'retry', 'skip' or 'ask', not {on_unknown!r:.80}")
-    if not isinstance(source, str) or not source.strip():
-        raise BadInput(f"source is a name such as 'web' or 'system', not {source!r:.80}")
-    options = Options(name, source, timeout, on_unknown)
+    options = ToolOptions(
+        name=name,
+        source=check_text("source", source),
+        timeout=None if timeout is None else check_seconds("timeout", timeout),
+        on_unknown=check_choice("on_unknown", on_unknown, get_args(UnknownOutcomePolicy)),
+    )
+    mark: Callable[[_Function], _Function] = functools.partial(attach_options, _OPTIONS_ATTRIBUTE, options)
+    return mark if function is None else mark(function)
 
-    def marked(function: F) -> F:
-        setattr(function, _MARK, options)
+
+def build_tools(functions: Iterable[Any]) -> dict[str, Tool]:
+    """Return the tools by name; raise `BadInput` for an object that cannot be a tool or a name used twice."""
+    if isinstance(functions, str | bytes | Mapping) or not isinstance(functions, Iterable):
+        raise BadInput(f"tools must be a list of functions; got {functions!r:.80}")
+    tools: dict[str, Tool] = {}
+    for function in functions:
+        built = build_tool(function)
+        if built.spec.name in tools:
+            raise BadInput(f"two tools are called {built.spec.name!r}; rename one with @tool(name=…)")
+        tools[built.spec.name] = built
+    return tools
+
+
+def build_tool(function: Any) -> Tool:
+    """Return a function, or an object with `to_api_schema()`, as a tool."""
+    if isinstance(function, Tool):
         return function
-
-    return marked if function is None else marked(function)
-
-
-def tools_of(given: Iterable[Any]) -> dict[str, Tool]:
-    """The tools by name, or `BadInput` saying which cannot be one."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise BadInput(f"tools is a list of functions, not {given!r:.80}")
-    found: dict[str, Tool] = {}
-    for one in given:
-        made = tool_of(one)
-        if made.spec.name in found:
-            raise BadInput(f"two tools are called {made.spec.name!r}; rename one with @tool(name=…)")
-        found[made.spec.name] = made
-    return found
-
-
-def tool_of(given: Any) -> Tool:
-    """A function or an object with `to_api_schema()` as a tool."""
-    if isinstance(given, Tool):
-        return given
-    if hasattr(given, "to_api_schema"):
-        return _with_schema(given)
-    if not callable(given):
-        raise BadInput(f"{given!r:.80} is no tool; give a typed function, or an object with to_api_schema()")
-    options = _options(given)
-    name = _checked_name(options.name or _name_of(given))
-    signature = signature_of(given, name)
+    if hasattr(function, "to_api_schema"):
+        return _build_from_schema(function)
+    if not callable(function):
+        raise BadInput(f"a tool must be a typed function or have to_api_schema(); got {function!r:.80}")
+    options = _read_options(function)
+    name = _validate_tool_name(options.name or get_name(function))
+    signature = parse_signature(function, name)
     return Tool(
         spec=ToolSpec(name, signature.description, signature.schema),
-        function=given,
-        fit=lambda arguments: fitted_all(arguments, signature.parameters),
+        function=function,
+        convert=signature.convert,
         wants_key=signature.wants_key,
         options=options,
     )
 
 
-def text_of(answer: Any) -> str:
-    """What a tool returned, as the model is to read it."""
+async def call_function(function: Callable[..., Any], arguments: dict[str, Any], threads: WorkerThreads) -> Any:
+    """Call a coroutine function on the event loop and any other function in a thread; return its answer."""
+    if is_async(function):
+        return await function(**arguments)
+    hanging = threads.hanging_count
+    if hanging >= _MAX_HANGING_CALLS:
+        raise TaskError(f"not called: {hanging} calls before this one still hang; call it again when one has ended")
+    answer = await threads.run(functools.partial(function, **arguments))
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def format_tool_result(answer: Any) -> str:
+    """Return a tool's answer as text for the model: JSON if possible, else as Python prints it."""
     if answer is None:
         return "done"
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
         answer = dataclasses.asdict(answer)
     try:
-        text = "".join(_pieces(answer)) if _is_table(answer) else result_text(answer)
-    except (BadInput, TypeError, ValueError, RecursionError):  # not plain data: it is shown as Python would
+        # The C encoder would hold the GIL, and so the event loop, until a long table is written.
+        text = "".join(_JSON_ENCODER.iterencode(answer)) if _is_table(answer) else format_result(answer)
+    except (BadInput, TypeError, ValueError, RecursionError):
         text = f"[{', '.join(map(repr, answer))}]" if type(answer) is list else str(answer)
     return text.replace("\x00", "�").encode("utf-8", "replace").decode()
 
 
 def _is_short(answer: Any) -> bool:
-    """Whether it is written out in no time; the loop must not wait for a table of a million rows."""
-    left, waiting = _QUICK, [answer]
-    while waiting and left > 0:
-        one = waiting.pop()
-        if isinstance(one, str | bytes):
-            left -= len(one)
-        elif isinstance(one, Mapping | list | tuple | set | frozenset):
-            left -= 10 * len(one)  # before they are looked at
+    """Return whether formatting takes no noticeable time on the event loop."""
+    left, values = _MAX_QUICK_CHARS, [answer]
+    while values and left > 0:
+        value = values.pop()
+        if isinstance(value, str | bytes):
+            left -= len(value)
+        elif isinstance(value, Mapping | list | tuple | set | frozenset):
+            left -= 10 * len(value)
             if left > 0:
-                waiting.extend(itertools.chain(one, one.values()) if isinstance(one, Mapping) else one)
-        elif one is not None and not isinstance(one, int | float):
-            return False  # nobody knows what is in it
+                values.extend(itertools.chain(value, value.values()) if isinstance(value, Mapping) else value)
+        elif value is not None and not isinstance(value, int | float):
+            return False
     return left > 0
 
 
 def _is_table(answer: Any) -> bool:
-    """Whether it is long and made of parts, other than the blocks of text that some tools answer with."""
+    """Return whether an answer is a long dict or list, but not a list of text blocks."""
     if not isinstance(answer, dict | list | tuple) or _is_short(answer):
         return False
     return isinstance(answer, dict) or not (isinstance(answer[0], Mapping) and answer[0].get("type") == "text")
 
 
-def _pieces(value: Any) -> Iterator[str]:
-    """JSON, a little at a time: while one piece is written no other thread gets on, and so the loop neither."""
-    if not isinstance(value, dict | list | tuple) or _is_short(value):
-        yield _JSON.encode(value)
-    elif isinstance(value, dict):
-        for at, (name, one) in enumerate(value.items()):
-            yield ("{" if at == 0 else ", ") + _JSON.encode({name: None})[1:-5]
-            yield from _pieces(one)
-        yield "}"
-    else:
-        for at in range(0, len(value), _BATCH):
-            yield "[" if at == 0 else ", "
-            batch = value[at : at + _BATCH]
-            if _is_short(batch):
-                yield _JSON.encode(batch)[1:-1]
-                continue
-            for place, one in enumerate(batch):
-                yield ", " if place else ""
-                yield from _pieces(one)
-        yield "]"
-
-
-def _with_schema(given: Any) -> Tool:
-    schema = given.to_api_schema()
+def _build_from_schema(source: Any) -> Tool:
+    schema = source.to_api_schema()
     if not isinstance(schema, Mapping):
-        raise BadInput(f"to_api_schema() of {given!r:.80} gives a dict with name and input_schema, not {schema!r:.80}")
+        raise BadInput(
+            f"to_api_schema() of {source!r:.80} must return a dict with name and input_schema; got {schema!r:.80}"
+        )
     inner = schema.get("function")
-    said = inner if isinstance(inner, Mapping) else schema
-    parameters = said.get("input_schema", said.get("parameters")) or {"type": "object", "properties": {}}
-    name = _checked_name(said.get("name"))
-    function = (
-        given
-        if callable(given)
-        else next((getattr(given, method) for method in _METHODS if callable(getattr(given, method, None))), None)
-    )
+    described = inner if isinstance(inner, Mapping) else schema
+    parameters = described.get("input_schema", described.get("parameters")) or {"type": "object", "properties": {}}
+    name = _validate_tool_name(described.get("name"))
+    methods = (getattr(source, method, None) for method in _CALL_METHODS)
+    function = source if callable(source) else next((method for method in methods if callable(method)), None)
     if function is None:
-        raise BadInput(f"the tool {name!r} cannot be called; give it a method {', '.join(_METHODS)} or __call__")
+        raise BadInput(f"the tool {name!r} cannot be called; give it a method {', '.join(_CALL_METHODS)} or __call__")
 
-    declared = _declared(parameters)
+    declared = _declared_names(parameters)
 
-    def fit(arguments: Mapping[str, Any]) -> dict[str, Any]:
-        unknown = [one for one in arguments if declared is not None and one not in declared]
-        if declared is not None and unknown:
-            raise Unfit(f"there is no parameter {unknown[0]!r:.80}; the parameters are {', '.join(declared) or 'none'}")
-        missing = [one for one in parameters.get("required", ()) if one not in arguments]
+    def convert(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if declared is not None and (unknown := [argument for argument in arguments if argument not in declared]):
+            raise InvalidArgument(
+                f"there is no parameter {unknown[0]!r:.80}; the parameters are {', '.join(declared) or 'none'}"
+            )
+        missing = [argument for argument in parameters.get("required", ()) if argument not in arguments]
         if missing:
-            raise Unfit(f"the parameter {missing[0]!r} is missing")
+            raise InvalidArgument(f"the parameter {missing[0]!r} is missing")
         return dict(arguments)
 
     return Tool(
-        spec=ToolSpec(name, str(said.get("description", "")), parameters),
+        spec=ToolSpec(name, str(described.get("description", "")), parameters),
         function=function,
-        fit=fit,
-        wants_key=_takes_key(function) and IDEMPOTENCY_KEY not in parameters.get("properties", {}),
-        options=_options(given),
+        convert=convert,
+        wants_key=_accepts_idempotency_key(function) and IDEMPOTENCY_KEY not in parameters.get("properties", {}),
+        options=_read_options(source),
     )
 
 
-def _declared(schema: Mapping[str, Any]) -> list[str] | None:
-    """The names that arguments may have by a schema; None where any will do.
+def _declared_names(schema: Mapping[str, Any]) -> list[str] | None:
+    """Return the parameter names that a schema allows; None if it allows any.
 
-    JSON schema allows whatever it does not name. A function has parameters that are not the model's to set, so here
-    a tool has to say that it takes more: with `additionalProperties`.
+    JSON Schema allows names that it does not list. A function may have parameters that the model must not set, so a
+    tool allows further names only with `additionalProperties`.
     """
     more = schema.get("additionalProperties")
-    is_open = more is None and any(word in schema for word in _ELSEWHERE)
+    is_open = more is None and any(keyword in schema for keyword in _OPEN_SCHEMA_KEYWORDS)
     return None if more is True or isinstance(more, Mapping) or is_open else list(schema.get("properties") or ())
 
 
-def _takes_key(function: Any) -> bool:
+def _accepts_idempotency_key(function: Any) -> bool:
     try:
         return IDEMPOTENCY_KEY in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
 
 
-def _options(given: Any) -> Options:
-    found = getattr(given, _MARK, None) or getattr(_inner(given), _MARK, None)
-    return found if isinstance(found, Options) else Options()
+def _read_options(function: Any) -> ToolOptions:
+    options = read_options(_OPTIONS_ATTRIBUTE, function)
+    return options if isinstance(options, ToolOptions) else ToolOptions()
 
 
-def _inner(given: Any) -> Any:
-    while isinstance(given, functools.partial):
-        given = given.func
-    return given
-
-
-def _name_of(given: Any) -> str:
-    inner = _inner(given)
-    return getattr(inner, "__name__", None) or type(inner).__name__
-
-
-def _checked_name(name: Any) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+def _validate_tool_name(name: Any) -> str:
+    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         raise BadInput(
-            f"{name!r:.80} is no name for a tool: models take 1 to 64 letters, digits, _ and -; "
-            "give it one with @tool(name=…)"
+            f"a tool's name must have 1 to 64 letters, digits, _ and -; got {name!r:.80}. Set it with @tool(name=…)"
         )
     return name
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

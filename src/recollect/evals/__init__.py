@@ -1,1 +1,1 @@
-"""How good retrieval is, measured on public data."""
+"""Measures of retrieval quality on public data."""

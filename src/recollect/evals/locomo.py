@@ -1,33 +1,56 @@
-"""LoCoMo: are the turns that hold a question's evidence among the first that a search returns?"""
+"""LoCoMo benchmark: recall and NDCG of the evidence turns among the search results of a question."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Hashable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from recollect.errors import BadInput
-from recollect.evals.metrics import mean, ndcg_at, percentile, recall_at
 from recollect.memory import AgentMemory
+from recollect.types import Progress, ProgressCallback
+
+
+def compute_recall(k: int, ranking: Sequence[Hashable], wanted: AbstractSet[Hashable]) -> float:
+    """Return the fraction of the wanted results among the first k."""
+    return len(wanted & set(ranking[:k])) / len(wanted)
+
+
+def compute_ndcg(k: int, ranking: Sequence[Hashable], wanted: AbstractSet[Hashable]) -> float:
+    """Return the normalized discounted cumulative gain of binary relevance."""
+    gain = sum(1.0 / math.log2(rank + 2) for rank, result in enumerate(ranking[:k]) if result in wanted)
+    return gain / sum(1.0 / math.log2(rank + 2) for rank in range(min(k, len(wanted))))
+
+
+def compute_mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
+
+
+def compute_percentile(values: Sequence[float], share: float) -> float:
+    """Return the value at a share from 0 to 1, by nearest rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 
-# Deep enough that the ranking of sessions, read off the ranking of turns, does not run out of sessions.
-_DEPTH = 200
+# The ranking of sessions is derived from that of turns, and needs at least ten sessions.
+_SEARCH_DEPTH = 200
 
-_TIME = "%I:%M %p on %d %B, %Y"
+_TIME_FORMAT = "%I:%M %p on %d %B, %Y"
 _EVIDENCE = re.compile(r"D?(\d+):(\d+)")
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class LocomoTurn:
     id: str
     session: str
     position: int
@@ -37,48 +60,48 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LocomoQuestion:
     text: str
     category: int
     evidence: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class LocomoConversation:
     id: str
-    turns: tuple[Turn, ...]
-    questions: tuple[Asked, ...]
+    turns: tuple[LocomoTurn, ...]
+    questions: tuple[LocomoQuestion, ...]
 
 
 @dataclass(slots=True)
-class Tally:
-    """The measures of some questions."""
+class LocomoTally:
+    """Measures of a set of questions."""
 
     turn: dict[str, list[float]] = field(default_factory=dict)
     session: dict[str, list[float]] = field(default_factory=dict)
 
-    def add(self, ranking: list[str], asked: Asked) -> None:
-        sessions = list(dict.fromkeys(_session_of(turn) for turn in ranking))
-        wanted = frozenset(_session_of(turn) for turn in asked.evidence)
+    def add(self, ranking: list[str], question: LocomoQuestion) -> None:
+        sessions = list(dict.fromkeys(_get_session(turn) for turn in ranking))
+        wanted = frozenset(_get_session(turn) for turn in question.evidence)
         for k in (1, 5, 10, 25):
-            self.turn.setdefault(f"recall@{k}", []).append(recall_at(k, ranking, asked.evidence))
-        self.turn.setdefault("ndcg@10", []).append(ndcg_at(10, ranking, asked.evidence))
+            self.turn.setdefault(f"recall@{k}", []).append(compute_recall(k, ranking, question.evidence))
+        self.turn.setdefault("ndcg@10", []).append(compute_ndcg(10, ranking, question.evidence))
         for k in (5, 10):
-            self.session.setdefault(f"recall@{k}", []).append(recall_at(k, sessions, wanted))
+            self.session.setdefault(f"recall@{k}", []).append(compute_recall(k, sessions, wanted))
 
     def report(self) -> dict[str, Any]:
         return {
-            "turn": {name: round(mean(values), 4) for name, values in self.turn.items()},
-            "session": {name: round(mean(values), 4) for name, values in self.session.items()},
+            "turn": {name: round(compute_mean(values), 4) for name, values in self.turn.items()},
+            "session": {name: round(compute_mean(values), 4) for name, values in self.session.items()},
             "questions": len(self.turn.get("recall@1", ())),
         }
 
 
-def load(path: Path) -> list[Conversation]:
-    """The conversations of a LoCoMo file, or `BadInput` when it is not one."""
+def load_conversations(path: Path) -> list[LocomoConversation]:
+    """Return the conversations of a LoCoMo file; raise `BadInput` if it is not one."""
     try:
         raw = json.loads(path.read_text("utf-8"))
-        conversations = [_conversation(number, one) for number, one in enumerate(raw)]
+        conversations = [_parse_conversation(number, conversation) for number, conversation in enumerate(raw)]
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -88,85 +111,85 @@ def load(path: Path) -> list[Conversation]:
     return conversations
 
 
-async def evaluate(memory: AgentMemory, conversations: list[Conversation], progress: Progress) -> dict[str, Any]:
-    """Store every turn through the public API, ask every question with the defaults, and measure.
+async def evaluate(
+    memory: AgentMemory, conversations: list[LocomoConversation], progress: ProgressCallback
+) -> dict[str, Any]:
+    """Store every turn with the public API, search for every question with the defaults, and return the measures.
 
-    Each conversation is its own user. `min_relevance` is 0: a ranking is judged here, not what is worth showing.
+    Each conversation is a separate user. `min_relevance` is 0, since the ranking is measured and not the threshold.
     """
-    total, by_category = Tally(), {number: Tally() for number in CATEGORIES}
-    by_conversation: dict[str, Tally] = {}
+    total, by_category = LocomoTally(), {number: LocomoTally() for number in CATEGORIES}
+    by_conversation: dict[str, LocomoTally] = {}
     seconds: list[float] = []
     turns = sum(len(conversation.turns) for conversation in conversations)
     questions = sum(len(conversation.questions) for conversation in conversations)
-    stored = asked_count = 0
+    stored = answered = 0
     for conversation in conversations:
         mine = memory.scoped(user=conversation.id)
         for start in range(0, len(conversation.turns), 128):
-            some = conversation.turns[start : start + 128]
-            await mine.semantic.add_many(_facts(some))
-            stored += len(some)
-            progress("storing turns", stored, turns)
-        tally = by_conversation.setdefault(conversation.id, Tally())
-        for asked in conversation.questions:
-            began = time.perf_counter()
-            hits = await mine.semantic.search(asked.text, n=_DEPTH, min_relevance=0.0)
-            seconds.append(time.perf_counter() - began)
+            batch = conversation.turns[start : start + 128]
+            await mine.semantic.add_many(map(_build_fact, batch))
+            stored += len(batch)
+            progress(Progress("storing turns", stored, turns))
+        tally = by_conversation.setdefault(conversation.id, LocomoTally())
+        for question in conversation.questions:
+            started = time.perf_counter()
+            hits = await mine.semantic.search(question.text, n=_SEARCH_DEPTH, min_relevance=0.0)
+            seconds.append(time.perf_counter() - started)
             ranking = [str(hit.item.metadata["turn_id"]) for hit in hits]
-            for one in (total, by_category[asked.category], tally):
-                one.add(ranking, asked)
-            asked_count += 1
-            progress("asking questions", asked_count, questions)
+            for measures in (total, by_category[question.category], tally):
+                measures.add(ranking, question)
+            answered += 1
+            progress(Progress("asking questions", answered, questions))
     return {
         **total.report(),
         "by_category": {CATEGORIES[number]: tally.report() for number, tally in by_category.items() if tally.turn},
         "by_conversation": {name: tally.report() for name, tally in by_conversation.items() if tally.turn},
         "latency_ms": {
-            "p50": round(1000 * percentile(seconds, 0.50), 2),
-            "p95": round(1000 * percentile(seconds, 0.95), 2),
+            "p50": round(1000 * compute_percentile(seconds, 0.50), 2),
+            "p95": round(1000 * compute_percentile(seconds, 0.95), 2),
         },
     }
 
 
-def _facts(turns: tuple[Turn, ...]) -> Iterator[dict[str, Any]]:
-    for turn in turns:
-        told = asdict(turn)
-        yield {
-            "content": told["text"],
-            "metadata": {"turn_id": turn.id},
-            "session": turn.session,
-            "position": turn.position,
-            "speaker": turn.speaker,
-            "at": turn.at,
-        }
+def _build_fact(turn: LocomoTurn) -> dict[str, Any]:
+    return {
+        "content": turn.text,
+        "metadata": {"turn_id": turn.id},
+        "session": turn.session,
+        "position": turn.position,
+        "speaker": turn.speaker,
+        "at": turn.at,
+    }
 
 
-def _conversation(number: int, raw: dict[str, Any]) -> Conversation:
-    talk = raw["conversation"]
-    turns: list[Turn] = []
-    sessions = sorted((name for name in talk if re.fullmatch(r"session_\d+", name)), key=lambda name: int(name[8:]))
+def _parse_conversation(number: int, raw: dict[str, Any]) -> LocomoConversation:
+    dialogue = raw["conversation"]
+    turns: list[LocomoTurn] = []
+    sessions = sorted((name for name in dialogue if re.fullmatch(r"session_\d+", name)), key=lambda name: int(name[8:]))
     for name in sessions:
-        at = datetime.strptime(talk[f"{name}_date_time"], _TIME).replace(tzinfo=UTC)
-        for position, said in enumerate(talk[name]):
-            turns.append(Turn(said["dia_id"], name, position, said["speaker"], _text(said), at))
-    known = {turn.id for turn in turns}
+        at = datetime.strptime(dialogue[f"{name}_date_time"], _TIME_FORMAT).replace(tzinfo=UTC)
+        for position, turn in enumerate(dialogue[name]):
+            turns.append(LocomoTurn(turn["dia_id"], name, position, turn["speaker"], _build_turn_text(turn), at))
+    ids = {turn.id for turn in turns}
     questions = [
-        Asked(str(asked["question"]), asked["category"], evidence)
-        for asked in raw["qa"]
-        if asked["category"] in CATEGORIES and (evidence := _evidence(asked.get("evidence", []), known))
+        LocomoQuestion(str(question["question"]), question["category"], evidence)
+        for question in raw["qa"]
+        if question["category"] in CATEGORIES and (evidence := _parse_evidence(question.get("evidence", []), ids))
     ]
-    return Conversation(str(raw.get("sample_id", f"conversation-{number}")), tuple(turns), tuple(questions))
+    return LocomoConversation(str(raw.get("sample_id", f"conversation-{number}")), tuple(turns), tuple(questions))
 
 
-def _text(said: dict[str, Any]) -> str:
-    caption = said.get("blip_caption")
-    return f"{said['text']} [shares image: {caption}]" if caption else str(said["text"])
+def _build_turn_text(turn: dict[str, Any]) -> str:
+    caption = turn.get("blip_caption")
+    return f"{turn['text']} [shares image: {caption}]" if caption else str(turn["text"])
 
 
-def _evidence(raw: list[str], known: set[str]) -> frozenset[str]:
-    """The evidence turns that exist; some are written several to a string or with stray characters."""
-    found = {f"D{int(session)}:{int(turn)}" for one in raw for session, turn in _EVIDENCE.findall(str(one))}
-    return frozenset(found & known)
+def _parse_evidence(raw: list[str], ids: set[str]) -> frozenset[str]:
+    """Return the evidence turns that exist. The file has several in one string, and stray characters."""
+    found = {f"D{int(session)}:{int(turn)}" for text in raw for session, turn in _EVIDENCE.findall(str(text))}
+    return frozenset(found & ids)
 
 
-def _session_of(turn: str) -> str:
+def _get_session(turn: str) -> str:
     return turn.split(":")[0]

@@ -1,23 +1,7 @@
-"""What keeps memory small and true: promote, expire, merge, age, forget, erase."""
+"""Maintenance of memory: promote, expire, merge, decay and forget."""
 
-from recollect.lifecycle import beside
-from recollect.lifecycle.erase import Erasures, Verification
-from recollect.lifecycle.lifecycle import Lifecycle
-from recollect.lifecycle.report import Action, LifecycleReport
-from recollect.lifecycle.run import Means, Progress
-from recollect.lifecycle.subject import Subject
-from recollect.stores.receipts import ErasureReceipt, Scan
+from recollect.lifecycle.context import LifecycleContext
+from recollect.lifecycle.report import LifecycleAction, LifecycleReport
+from recollect.lifecycle.runner import Lifecycle
 
-__all__ = [
-    "Action",
-    "ErasureReceipt",
-    "Erasures",
-    "Lifecycle",
-    "LifecycleReport",
-    "Means",
-    "Progress",
-    "Scan",
-    "Subject",
-    "Verification",
-    "beside",
-]
+__all__ = ["Lifecycle", "LifecycleAction", "LifecycleContext", "LifecycleReport"]

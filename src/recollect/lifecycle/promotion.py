@@ -1,134 +1,331 @@
-"""What deserves to last is taken out of the logs before it expires: page by page, each read once and for good."""
+"""Promotion: statements in conversations and episodes become facts before the entries expire."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
 
+from recollect.clock import to_micros
 from recollect.errors import Conflict
-from recollect.lifecycle import marks
-from recollect.lifecycle.extraction import Extraction
-from recollect.lifecycle.facts import Facts
-from recollect.lifecycle.promote import Worthy, fact_like
-from recollect.lifecycle.run import Run
-from recollect.lifecycle.spoken import Spoken, spoken
-from recollect.lifecycle.statements import fingerprint
+from recollect.language.analysis import analyze
+from recollect.language.claims import SlotClaim
+from recollect.language.importance import score_importance
+from recollect.language.promotion_rules import RULE_IMPORTANCE, PromotableStatement, PromotionRule
+from recollect.language.rules import ENGLISH, LanguageRules
+from recollect.language.sentences import normalize_sentence
+from recollect.lifecycle.context import LifecycleRun
+from recollect.lifecycle.llm_extraction import extract_facts
+from recollect.lifecycle.report import LifecycleAction
+from recollect.lifecycle.utterances import Utterance, parse_utterance
 from recollect.stores.base import Log
-from recollect.stores.ops import Entry, Model, Put
-from recollect.tiers.indexing import index_terms
-from recollect.tiers.one_model import under_one_model
-from recollect.tiers.patience import pause
-from recollect.tiers.semantic import embedded
-from recollect.values import Space, content_id
+from recollect.stores.filters import Where
+from recollect.stores.search import EvidenceQuery, ScoredItem
+from recollect.stores.writes import Entry, Model, Put
+from recollect.tiers.contradiction import is_merged_copy, is_user_statement, resolve_contradictions
+from recollect.tiers.facts import get_valid_from
+from recollect.tiers.indexing import PARAPHRASE_KEY, back_off, build_puts, with_current_model
+from recollect.tiers.lifecycle_notes import (
+    LifecycleNotes,
+    add_occurrence,
+    get_log_position,
+    is_already_promoted,
+    is_repeated,
+    name_log_position,
+    name_promoted_fact,
+    name_repetition,
+    name_slot_values,
+)
+from recollect.types import MemoryItem, Scope, Space, make_content_id
 
-_PAGE = 100
-_TRIES = 8
+_PAGE_SIZE = 100
+_MAX_TRIES = 8
+
+_MODEL_TRUST = 0.8
+_MAX_SIMILAR = 20
+_MAX_TERMS = 32
+# Terms like `live` match many facts. Facts that make a claim are short, so only the shortest matches are read.
+_MAX_RELATED = 500
+_MAX_RELATED_READ = 150
+_MAX_RECENT_IDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What was found in one entry: what deserves to last, and what would if it were said again."""
+class _EntryStatements:
+    """The statements of one entry: those to promote now, and declarations to promote once repeated."""
 
-    spoken: Spoken
-    worthy: tuple[Worthy, ...]
-    declared: tuple[str, ...]
+    utterance: Utterance
+    promotable: list[PromotableStatement]
+    declarations: list[str]
 
 
-class Promotion:
-    """Reads the conversations and episodes of one user and agent, from where the last run ended.
+class Promoter:
+    """Reads the logs of one user and agent, starting where the last run ended.
 
-    Expired entries are read too, as long as they are there: whoever looks late must not have looked in vain. How far
-    a log was read is written in the same batch as the facts, so that no entry is learned from twice.
+    Expired entries are read as long as they exist. The position in a log is written in the same batch as the facts,
+    so that no entry is learned from twice.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: LifecycleRun) -> None:
         self._run = run
-        self._marks = marks.Marks(run.ground, run.scope)
-        self._extraction = Extraction(run)
+        self._rules = run.context.rules
+        self._notes = LifecycleNotes(run.overlay, run.scope)
 
     async def run(self) -> None:
-        means, scope = self._run.means, self._run.scope
-        # The conversation has the words whole; an episode is often its twin.
+        context, scope = self._run.context, self._run.scope
+        # Conversations first: they hold whole messages, and many episodes repeat them.
         logs = [
-            (log, space)
-            for log, tier in ((means.conversation, "conversation"), (means.episodic, "episodic"))
-            for space in await log.logs(scope.space(tier), hidden=True)  # type: ignore[arg-type]
+            (context.conversation, s) for s in await context.conversation.logs(scope.space("conversation"), hidden=True)
         ]
-        for at, (log, space) in enumerate(logs):
-            await self._read(log, space)
-            self._run.progress("promote", at + 1, len(logs))
+        logs += [(context.episodic, s) for s in await context.episodic.logs(scope.space("episodic"), hidden=True)]
+        for number, (log, space) in enumerate(logs, 1):
+            await self._promote_log(log, space)
+            self._run.report_progress("promote", number, len(logs))
 
-    async def _read(self, log: Log, space: Space) -> None:
-        name = marks.read_up_to(space)
-        for tries in range(_TRIES):
-            after = marks.seq_of((await self._marks.get([name])).get(name))
+    async def _promote_log(self, log: Log, space: Space) -> None:
+        name = name_log_position(space)
+        for tries in range(_MAX_TRIES):
+            after = get_log_position((await self._notes.get([name])).get(name))
             try:
-                while page := await log.read(space, after=after, limit=_PAGE, hidden=True):
-                    await self._page(space, page)
+                while page := await log.read(space, after=after, limit=_PAGE_SIZE, hidden=True):
+                    await self._promote_page(space, page)
                     after = page[-1].seq
-            except Conflict:  # somebody else is reading it, or has changed a fact that is to end
-                await pause(tries)
+            except Conflict:  # another run reads the same log, or a fact to be ended was changed
+                await back_off(tries)
                 continue
-            self._run.read_up_to[space] = after
+            self._run.log_positions[space] = after
             return
-        self._run.ledger.note(f"the log {space.tier}:{space.session} is being read by others; left for the next run")
+        self._run.report.add_note(
+            f"log {space.tier}:{space.session} is being read by another process; left for the next run"
+        )
 
-    async def _page(self, space: Space, page: Sequence[Entry]) -> None:
-        heard = await asyncio.to_thread(_heard, space, page)
-        facts = Facts(self._run, self._marks)
-        ids = {marks.kept(content_id(self._run.facts, one.text)) for each in heard for one in each.worthy}
-        said = {marks.said(fingerprint(text)) for each in heard for text in each.declared}
-        await facts.load(ids | said | {marks.read_up_to(space)})
-        for each in heard:
-            for one in each.worthy:
-                await facts.consider(each.spoken, one.text, one.rule)
-            for text in each.declared:
-                await self._declared(facts, each.spoken, text)
-        for found in await self._extraction.of([each.spoken for each in heard if each.spoken.by == "user"]):
-            if not any(found.quote in one.text or one.text in found.quote for each in heard for one in each.worthy):
-                await facts.consider(found.spoken, found.fact, "extracted", quote=found.quote)
-        facts.set_note(marks.read_up_to(space), {"seq": page[-1].seq})
-        await self._write(facts)
-        self._run.ledger.add("promoted", facts.actions)
-        self._run.ledger.examined += len(page)
+    async def _promote_page(self, space: Space, page: Sequence[Entry]) -> None:
+        entries = await asyncio.to_thread(_parse_entries, space, page, self._rules)
+        statements = [statement for entry in entries for statement in entry.promotable]
+        batch = FactBatch(self._run, self._notes)
+        position = name_log_position(space)
+        await batch.load_notes(
+            {position}
+            | {name_promoted_fact(make_content_id(self._run.fact_space, item.text)) for item in statements}
+            | {name_repetition(normalize_sentence(text)) for entry in entries for text in entry.declarations}
+        )
+        for entry in entries:
+            for statement in entry.promotable:
+                await batch.add_statement(entry.utterance, statement.text, statement.rule)
+            for text in entry.declarations:
+                await self._count_declaration(batch, entry.utterance, text)
+        user_utterances = [entry.utterance for entry in entries if entry.utterance.speaker == "user"]
+        for found in await extract_facts(self._run, user_utterances):
+            if not any(found.quote in item.text or item.text in found.quote for item in statements):
+                await batch.add_statement(found.utterance, found.fact, "extracted", quote=found.quote)
+        batch.set_note(position, {"seq": page[-1].seq})
+        await self._write_facts(batch)
+        self._run.report.add("promoted", batch.actions)
+        self._run.report.examined += len(page)
 
-    async def _declared(self, facts: Facts, spoken: Spoken, text: str) -> None:
-        name = marks.said(fingerprint(text))
-        before = await facts.note(name)
-        told = marks.with_occurrence(before, spoken.space.session, spoken.entry.at, spoken.entry.id)
-        if marks.is_repeated(told) and not told.get("kept"):
-            await facts.consider(spoken, text, "repeated", origins=tuple(one[2] for one in told["said"]))
-            told["kept"] = True
-        if told != before:
-            facts.set_note(name, told)
+    async def _count_declaration(self, batch: FactBatch, utterance: Utterance, text: str) -> None:
+        name = name_repetition(normalize_sentence(text))
+        before = await batch.get_note(name)
+        values = add_occurrence(before, utterance.space.session, utterance.entry.at, utterance.entry.id)
+        if is_repeated(values) and not values.get("kept"):
+            origins = tuple(entry_id for _, _, entry_id in values["said"])
+            await batch.add_statement(utterance, text, "repeated", origins=origins)
+            values["kept"] = True
+        if values != before:
+            batch.set_note(name, values)
 
-    async def _write(self, facts: Facts) -> None:
-        items = list(facts.fresh.values())
-        if not items or self._run.dry:
-            await self._run.ground.write(*(Put(item=item, expect=0) for item in items), *facts.puts())
+    async def _write_facts(self, batch: FactBatch) -> None:
+        items = list(batch.new_items.values())
+        if not items or self._run.is_dry:
+            await self._run.overlay.write(*(Put(item=item, expect=0) for item in items), *batch.build_puts())
             return
 
         async def write(model: Model) -> None:
-            vectors = await embedded(self._run.means.embedding, items)
-            fresh = [
-                Put(item=item, vectors=rows, terms=index_terms(item), model=model, expect=0)
-                for item, rows in zip(items, vectors, strict=True)
-            ]
-            await self._run.ground.write(*fresh, *facts.puts())
+            puts = await build_puts(self._run.context.embedding, model, items)
+            await self._run.overlay.write(*puts, *batch.build_puts())
 
-        await under_one_model(self._run.means.embedding, write)
+        await with_current_model(self._run.context.embedding, write)
 
 
-def _heard(space: Space, page: Sequence[Entry]) -> list[Heard]:
-    """What each entry says; in a thread, since a long page takes its time."""
-    heard = []
+def _parse_entries(space: Space, page: Sequence[Entry], rules: LanguageRules) -> list[_EntryStatements]:
+    found = []
     for entry in page:
-        words = spoken(space, entry)
-        if words is None:
+        utterance = parse_utterance(space, entry, rules)
+        if utterance is None:
             continue
-        worthy = tuple(words.worthy())
-        told = {one.text for one in worthy}
-        declared = (one.text for one in fact_like(words.text)) if words.by == "user" else ()
-        heard.append(Heard(words, worthy, tuple(text for text in declared if text not in told)))
-    return heard
+        promotable = utterance.find_promotable(rules)
+        texts = {statement.text for statement in promotable}
+        declarations = rules.find_declarations(utterance.text) if utterance.speaker == "user" else []
+        found.append(_EntryStatements(utterance, promotable, [text for text in declarations if text not in texts]))
+    return found
+
+
+class FactBatch:
+    """The writes that one page of a log leads to: new facts, changed facts and notes, committed together."""
+
+    def __init__(self, run: LifecycleRun, notes: LifecycleNotes) -> None:
+        self._run = run
+        self._rules = run.context.rules
+        self._notes = notes
+        self._stored_notes: dict[str, MemoryItem | None] = {}
+        self._new_notes: dict[str, dict[str, Any]] = {}
+        self.new_items: dict[str, MemoryItem] = {}
+        self._changed_items: dict[str, tuple[MemoryItem, int]] = {}
+        self.actions: list[LifecycleAction] = []
+
+    async def add_statement(
+        self,
+        utterance: Utterance,
+        text: str,
+        rule: PromotionRule,
+        *,
+        origins: tuple[str, ...] = (),
+        quote: str | None = None,
+    ) -> None:
+        """Add a fact for a statement, unless it is known already or was promoted before."""
+        space, at = self._run.fact_space, utterance.entry.at
+        id = make_content_id(space, text)
+        note_name = name_promoted_fact(id)
+        note = await self.get_note(note_name)
+        if note and is_already_promoted(note, at):
+            return  # the user may have deleted the fact since
+        stored = await self._get_item(id)
+        related = await self._find_related(self._rules.extract_claims(text)) if utterance.speaker == "user" else []
+        if await self._is_known(stored, text, related, at) or (quote and await self._is_known(None, quote, [], at)):
+            self.set_note(note_name, {**note, "at": to_micros(at)})
+            return
+        if stored is not None:  # a former value that is true again is a new item: the time between is history
+            id = make_content_id(space, text, at.isoformat())
+        item = self._build_fact(utterance, id, text, rule, quote)
+        item = replace(item, derived_from=tuple(dict.fromkeys((*origins, utterance.entry.id))))
+        ended = await self._insert_item(item, related)
+        self.set_note(note_name, {"at": to_micros(at)})
+        reasons = [f"{rule}, from entry {utterance.entry.id} of {utterance.source}", *(f"ends {id}" for id in ended)]
+        self.actions.append(LifecycleAction(item.id, "semantic", "; ".join(reasons)))
+
+    async def get_note(self, name: str) -> Mapping[str, Any]:
+        """Return the values of a note, including the changes of this batch."""
+        if name in self._new_notes:
+            return self._new_notes[name]
+        await self.load_notes({name})
+        stored = self._stored_notes[name]
+        return {} if stored is None else stored.metadata
+
+    async def load_notes(self, names: set[str]) -> None:
+        """Read notes in one round trip."""
+        missing = [name for name in names if name not in self._stored_notes]
+        found = await self._notes.get(missing)
+        self._stored_notes.update({name: found.get(name) for name in missing})
+
+    def set_note(self, name: str, values: Mapping[str, Any]) -> None:
+        self._new_notes[name] = dict(values)
+
+    def build_puts(self) -> list[Put]:
+        """Return the writes of the changed facts and notes; each checks the version that was read."""
+        changed = [Put(item=item, expect=version) for item, version in self._changed_items.values()]
+        notes = [
+            self._notes.build_put(name, values, self._stored_notes.get(name), self._run.now)
+            for name, values in self._new_notes.items()
+        ]
+        return changed + notes
+
+    async def _get_item(self, id: str) -> MemoryItem | None:
+        if id in self.new_items:
+            return self.new_items[id]
+        found = await self._get_current([id])
+        return found[0] if found else None
+
+    async def _is_known(self, stored: MemoryItem | None, text: str, related: list[MemoryItem], at: datetime) -> bool:
+        """Return True if a current item says the same, in any wording; a former value that returns is not known."""
+        if stored is not None:
+            is_current = stored.superseded_by is None or is_merged_copy(stored)
+            return is_current or (stored.valid_to is not None and at <= stored.valid_to)
+        now = self._run.now
+        earlier = [
+            item for item in related if item.live_at(now) and get_valid_from(item) <= at and is_user_statement(item)
+        ]
+        if self._rules.is_already_claimed(text, earlier):
+            return True
+        terms = tuple(dict.fromkeys(analyze(text)))[:_MAX_TERMS]
+        where = Where(self._run.fact_space, live_at=now)
+        matches = await self._find_by_terms(where, terms, _MAX_SIMILAR)
+        items = [*self.new_items.values(), *await self._get_current(match.brief.id for match in matches)]
+        return any(self._rules.is_redundant(text, item) for item in items if item.live_at(now))
+
+    def _build_fact(
+        self, utterance: Utterance, id: str, text: str, rule: PromotionRule, quote: str | None
+    ) -> MemoryItem:
+        scope, session, at = self._run.scope, utterance.space.session, utterance.entry.at
+        metadata: dict[str, Any] = {"rule": rule, "kind": utterance.entry.kind, "session": session}
+        if quote is not None:
+            metadata["quote"] = quote
+        return MemoryItem(
+            id=id,
+            content=text,
+            scope=Scope(scope.tenant, scope.user, scope.agent, session or None),
+            created_at=at,
+            learned_at=self._run.now if at < self._run.now else None,
+            metadata=metadata,
+            importance=max(RULE_IMPORTANCE[rule], score_importance(text)),
+            source=utterance.source,
+            trust=utterance.trust if quote is None else min(utterance.trust, _MODEL_TRUST),
+        )
+
+    async def _insert_item(self, item: MemoryItem, related: list[MemoryItem]) -> list[str]:
+        """Add an item and end the items that it contradicts, or end it if a later one does; return the ended ids."""
+        result = resolve_contradictions(item, related, self._rules)
+        for ended in result.ended_items:
+            if ended.id in self.new_items:
+                self.new_items[ended.id] = ended
+            else:
+                self._changed_items[ended.id] = (ended, ended.version)
+        added = (result.item, *result.remaining_items)
+        for new in added:
+            self.new_items[new.id] = add_plain_wording(new, self._rules)
+        self.actions += [
+            LifecycleAction(new.id, "semantic", f"the part of {new.derived_from[0]} that still holds")
+            for new in result.remaining_items
+        ]
+        for slot in sorted({slot for claim in self._rules.extract_claims(item.content) for slot in claim.slots}):
+            name = name_slot_values(slot)
+            recent = [*(await self.get_note(name)).get("items", ()), *(new.id for new in added)]
+            self.set_note(name, {"items": recent[-_MAX_RECENT_IDS:]})
+        return [ended.id for ended in result.ended_items]
+
+    async def _find_related(self, claims: Sequence[SlotClaim]) -> list[MemoryItem]:
+        """Return facts that may claim the same slots, found by their terms and by the notes on recent values."""
+        if not claims:
+            return []
+        ids: dict[str, None] = {}
+        for claim in claims:
+            for slot in claim.slots:
+                ids |= dict.fromkeys((await self.get_note(name_slot_values(slot))).get("items", ()))
+            where = Where(self._run.fact_space, live_at=self._run.now)
+            matches = await self._find_by_terms(where, claim.search_terms, _MAX_RELATED)
+            shortest = heapq.nsmallest(_MAX_RELATED_READ, matches, key=lambda match: match.brief.length)
+            ids |= dict.fromkeys(match.brief.id for match in shortest)
+        stored = await self._get_current(id for id in ids if id not in self.new_items)
+        # Filtering in the search would read the whole space.
+        return [*self.new_items.values(), *(item for item in stored if item.key is None and item.turn is None)]
+
+    async def _find_by_terms(self, where: Where, terms: Sequence[str], limit: int) -> list[ScoredItem]:
+        ask = EvidenceQuery(where, None, tuple(terms), limit, reach=0)
+        return await self._run.context.records.gather(ask, lambda found, lookup: found.rank_by_terms(limit))
+
+    async def _get_current(self, ids: Iterable[str]) -> list[MemoryItem]:
+        """Return stored items, including the changes of this batch."""
+        found = await self._run.overlay.get(self._run.fact_space, *ids)
+        return [self._changed_items[item.id][0] if item.id in self._changed_items else item for item in found]
+
+
+def add_plain_wording(item: MemoryItem, rules: LanguageRules = ENGLISH) -> MemoryItem:
+    """Return the item with its claims in plain sentences, which are indexed with its content."""
+    metadata = {name: value for name, value in item.metadata.items() if name != PARAPHRASE_KEY}
+    sentences = rules.build_plain_sentences(item.content)
+    if sentences:
+        metadata[PARAPHRASE_KEY] = "\n".join(sentences)
+    return item if metadata == item.metadata else replace(item, metadata=MappingProxyType(metadata))

@@ -1,1 +1,1 @@
-"""Where memories live: backends behind three narrow protocols."""
+"""Store backends behind the protocols of `base`."""

@@ -1,24 +1,87 @@
-"""The store protocols: what each backend promises, method by method, and a contract test says the same."""
+"""Store protocols: the contract that every backend implements and `recollect.testing` checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
-from recollect.stores.ops import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
-from recollect.stores.tails import Reach, Tail
-from recollect.stores.task import Checkpoint as Checkpoint
-from recollect.stores.task import Lease as Lease
-from recollect.stores.task import Step as Step
-from recollect.stores.task import Task as Task
-from recollect.stores.where import Where
-from recollect.values import MemoryItem, Space
+from recollect.errors import Conflict
+from recollect.stores.filters import Where
+from recollect.stores.search import EvidenceLookup, EvidenceQuery, SearchEvidence
+from recollect.stores.validation import validate_limit
+from recollect.stores.writes import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
+from recollect.stores.writes import Checkpoint as Checkpoint
+from recollect.stores.writes import Lease as Lease
+from recollect.stores.writes import Step as Step
+from recollect.stores.writes import Task as Task
+from recollect.types import MemoryItem, Space
+
+
+@dataclass(frozen=True, slots=True)
+class TailLimits:
+    """Limits of `read_tails`: entries of the log, other logs of its owner, and entries of each of those."""
+
+    own_entries: int
+    other_logs: int
+    entries_per_log: int
+
+    def validate(self) -> TailLimits:
+        return TailLimits(
+            validate_limit(self.own_entries), validate_limit(self.other_logs), validate_limit(self.entries_per_log)
+        )
+
+
+class LogTail(Sequence[Entry]):
+    """The newest entries of one log, newest last.
+
+    Entries are built on access: recall rejects most of them by their text, and building one costs more than reading it.
+    """
+
+    __slots__ = ("_build", "_entries", "kinds", "space", "texts")
+
+    def __init__(self, space: Space, texts: Iterable[str], kinds: Iterable[str], build: Callable[[int], Entry]) -> None:
+        self.space = space
+        self.texts = tuple(texts)
+        self.kinds = tuple(kinds)
+        self._build = build
+        self._entries: dict[int, Entry] = {}
+
+    @classmethod
+    def from_entries(cls, space: Space, entries: Sequence[Entry]) -> LogTail:
+        """Return a tail of existing entries."""
+        return cls(space, [entry.content for entry in entries], [entry.kind for entry in entries], entries.__getitem__)
+
+    def select(self, indexes: Iterable[int]) -> LogTail:
+        """Return a tail of the entries at `indexes`."""
+        chosen = list(indexes)
+        if len(chosen) == len(self):
+            return self
+        texts, kinds = [self.texts[index] for index in chosen], [self.kinds[index] for index in chosen]
+        return LogTail(self.space, texts, kinds, lambda index: self[chosen[index]])
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        if index not in self._entries:
+            self._entries[index] = self._build(index)
+        return self._entries[index]
+
 
 Vector = NDArray[np.float32]
 T = TypeVar("T")
@@ -26,201 +89,260 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SpaceCount:
-    """How much one space holds."""
+    """Number of items in a space, and the time of the newest."""
 
     space: Space
     items: int
     newest: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Guarantees that not every backend has. A store without the attribute `capabilities` has all of them."""
+
+    exact_search: bool = True
+    """The best items by vector are exact, and so are the statistics of terms."""
+    atomic_batches: bool = True
+    """A crash leaves all writes of a batch or none. An error before the first write leaves none in any case."""
+    compare_and_set: bool = True
+    """`expect` detects the writes of clients at the same moment; otherwise only earlier ones."""
+    durable: bool = True
+    """An acknowledged durable write survives power loss."""
+    erasure: Literal["proved", "delete"] = "proved"
+    """The store can prove that the bytes of deleted data are gone; otherwise an erasure stays pending."""
+
+
+def get_capabilities(store: object) -> Capabilities:
+    capabilities: Capabilities = getattr(store, "capabilities", Capabilities())
+    return capabilities
+
+
 class Store(Protocol):
-    """What every backend can do, whatever it keeps."""
+    """Methods that every backend has."""
 
     async def write(self, *writes: Write) -> None:
-        """Apply all of the writes in one transaction, or none and raise why.
+        """Apply all writes in one transaction, or apply none and raise the reason.
 
-        Returns when the batch has reached its durability class: the strongest that any of its writes asks for.
-        A store that is spread over several servers may refuse (`Unsupported`) a batch of more than one owner, which
-        is a tenant with a user and an agent; within one every store takes it.
+        Returns when the batch has reached the strongest durability that one of its writes asks for. A store on several
+        servers may raise `Unsupported` for a batch of more than one owner (tenant, user and agent).
         """
 
     async def close(self) -> None:
-        """Finish what was begun and let go; safe to call twice."""
+        """Finish pending work and release files and connections; safe to call twice."""
 
     async def check(self) -> list[str]:
-        """What is wrong with the stored data, a sentence each; empty when it is sound."""
+        """Return the problems of the stored data, one sentence each; empty if there are none."""
 
     async def backup(self, path: str) -> None:
-        """A consistent copy as a new file at `path`, made while others read and write."""
+        """Write a consistent copy to the new file `path` while readers and writers go on."""
 
     async def tenants(self) -> list[str]:
-        """Everybody of whom the store holds something, whatever it is and hidden or not, by name."""
+        """Return the names of all tenants with stored data, including expired rows, sorted."""
 
 
 @runtime_checkable
 class Records(Store, Protocol):
-    """Items that are kept by id, and found by key, by filter, by meaning and by words, each within one space."""
+    """Items within a space, found by id, key, filter, vector and terms."""
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
-        """The items that exist, in the order asked for."""
+        """Return the items that exist, in the order of `ids`."""
 
-    async def whole(self, space: Space, *ids: str) -> list[Put]:
-        """The items that exist, in the order asked for, as writes that make them anew in another store.
-
-        Each with its terms, and with its vectors and their model if it has any: to the bit as they are kept here.
-        """
+    async def get_full(self, space: Space, *ids: str) -> list[Put]:
+        """Return the items that exist as writes for another store: with their terms, exact vectors and model."""
 
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
-        """Items newest first (by `created_at`, then id); `after` is the last item of the page before."""
+        """Return items newest first by `created_at`, then by id; `after` is the last item of the previous page."""
 
-    async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
-        """The items with the highest cosine (the best of their passages), exact, best first, ties by id.
+    async def gather(self, ask: EvidenceQuery, judge: Callable[[SearchEvidence, EvidenceLookup], T]) -> T:
+        """Return the result of `judge` on the best items by vector and by terms, with their neighboring turns.
 
-        A store may use an index for a space of more than 20 000 items, if it finds 99 % of the first ten.
-        """
-
-    async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
-        """The items with the highest BM25 over distinct analysed terms, with the statistics of this space alone."""
-
-    async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
-        """Turns up to `reach` places before or after the given (session, position) places, those included."""
-
-    async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
-        """What `judge` makes of what `nearest` and `matching` find, with the turns around it, all at one moment.
-
-        Every candidate has its exact cosine and what every term says for it, however it came to be one. The judge
-        is a pure function: it may be called in another thread, so that ranking never holds up the event loop.
-        `EmbeddingModelMismatch` when the vectors are of another model than the asked vector's.
+        The best items by vector have the highest cosine of their best passage, ties by id. They are exact up to 20,000
+        items in a space; beyond that, an index must find 99 % of the first ten. The best items by terms have the
+        highest BM25 over the distinct terms, with the statistics of this space alone. All evidence is from one moment:
+        every candidate has its exact cosine and the BM25 part of each term. `judge` is a pure function and may run in
+        another thread. Raises `EmbeddingModelMismatch` if the vectors were made with another model than that of `ask`.
         """
 
     def touch(self, touch: Touch) -> None:
-        """Count an access, without waiting for it: whoever asks this store later sees it.
+        """Count an access without waiting. Later calls on this store see it.
 
-        It is in nobody's way: it may be written a moment later with others, and where it cannot be, on a full disk
-        say, or when the process is killed before, it is given up.
+        The write may be delayed and batched. It is lost if the disk is full or the process is killed first.
         """
 
     async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
-        """The turns with the highest positions of a session, highest first."""
+        """Return the turns with the highest positions of a session, highest first."""
 
     async def paths(self, space: Space) -> frozenset[str]:
-        """The metadata paths (`a`, `a.b`) that items of this space have ever carried: what may be filtered by."""
-
-    async def speakers(self, space: Space) -> frozenset[str]:
-        """Everybody of whom this space still holds something that they said."""
+        """Return the metadata paths (`a`, `a.b`) that items of this space have ever had; filters may use them."""
 
     async def size(self) -> int:
-        """How many bytes the store takes up."""
+        """Return the size of the store in bytes."""
 
     async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
-        """Every space that holds items, for statistics and for those who look after the store."""
+        """Return every space that holds items, with its count."""
 
     async def model(self) -> Model | None:
-        """The model that the vectors were made with; None before the first vector."""
+        """Return the model that made the vectors; None before the first vector."""
 
-    async def adopt(self, model: Model) -> None:
-        """Bind an empty store to a model; `EmbeddingModelMismatch` when it is bound to another."""
+    async def bind_model(self, model: Model) -> None:
+        """Bind an empty store to a model; raise `EmbeddingModelMismatch` if it is bound to another."""
 
-    async def unembedded(self, model: Model, *, limit: int = 100) -> list[MemoryItem]:
-        """Items that have no vectors yet under a model that is being prepared."""
+    async def find_unembedded(self, model: Model, *, limit: int = 100) -> list[MemoryItem]:
+        """Return items without vectors of `model`, which becomes the model in preparation."""
 
-    async def switch(self, model: Model) -> None:
-        """Make a prepared model the one that answers; `Conflict` while an item still lacks its vectors."""
+    async def activate_model(self, model: Model) -> None:
+        """Replace the active model by the prepared one; raise `Conflict` if an item has no vectors of it yet."""
 
 
 @runtime_checkable
 class Log(Store, Protocol):
-    """Entries in the order they came, one sequence for each space. Expired ones are hidden at once."""
+    """Append-only entries with one sequence for each space. Expired entries are hidden immediately."""
 
     async def append(self, *appends: Append) -> list[Entry | None]:
-        """What `write` does, and what `entries` says of each afterwards: the entry that was there before, if one was.
+        """Write entries and return each as stored; an entry with the same id that existed before is returned.
 
-        None for one that nobody can see: newer ones of the same batch have taken its place, or it has expired.
+        None stands for an entry that has expired, or that the cap removed within the same batch.
         """
 
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
-        """The entries that exist, in the order asked for, each once."""
+        """Return the entries that exist, in the order of `ids`, without duplicates."""
 
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
-        """The newest entries, newest last."""
+        """Return the newest entries, newest last."""
 
-    async def tails(self, space: Space, reach: Reach) -> list[Tail]:
-        """What `recent` says of a log and of the newest other ones of its owner, all at one moment.
+    async def read_tails(self, space: Space, reach: TailLimits) -> list[LogTail]:
+        """Return the tail of a log and of the newest other logs of its owner, read at one moment.
 
-        The log itself comes first, also when it holds nothing; then the others as `logs` lists them, newest last.
+        The log itself is first, also if it is empty. The others follow in the order of `logs`, newest last.
         """
 
     async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
-        """Entries with a `seq` above `after`, oldest first; with `hidden`, also expired ones that are still there."""
+        """Return entries with a `seq` above `after`, oldest first; with `hidden`, also expired ones still stored."""
 
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
-        """The spaces of the same tenant, tier, user and agent that hold entries, whatever their session.
+        """Return the logs of the same tenant, tier, user and agent, by the time of the last entry, newest last.
 
-        By the time of their last entry, newest last. With `hidden`, also those that hold nothing but expired ones.
+        With `hidden`, logs that hold only expired entries are included.
         """
 
-    async def counted(self, tenant: str | None = None) -> dict[Space, int]:
-        """The last `seq` that each log has given, of a tenant or of all, also where nothing is left in the log.
+    async def last_seqs(self, tenant: str | None = None) -> dict[Space, int]:
+        """Return the last `seq` that each log has assigned, also for empty logs; for one tenant or for all.
 
-        Where items are kept under the name of a log, as of what was said in no session, it may be more than that.
+        The number may be higher than that if items are stored under the name of the log.
         """
 
     async def owners(self, tenant: str) -> list[Space]:
-        """Whose logs a tenant holds, hidden entries included: a space of each tier, user and agent, without session."""
+        """Return a space without session for each tier, user and agent with entries, expired ones included."""
 
 
 @runtime_checkable
 class Tasks(Store, Protocol):
     """Checkpoints by version, leases with fences, and a journal of steps.
 
-    A task that has expired is hidden from those who read, unless they ask for what is `hidden`, and from nobody who
-    writes: a claim, a save or a renewal goes on with it, and it is seen again. What expired is dropped by `DropTask`
-    alone, since a clock that merely runs fast must not cost anybody their work.
+    An expired task is hidden from readers unless they pass `hidden`. Writers still find it: a claim, a save or a
+    renewal makes it visible again. Only `DropTask` deletes it, so that a fast clock does not destroy work.
     """
 
     async def claim(
         self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
     ) -> Lease:
-        """Take the lease, creating the task if need be; the fence grows. `LeaseHeld` while another's lease lives.
+        """Take the lease with a higher fence and create the task if it is missing.
 
-        A lease whose `renewed_at` lies in the future counts as expired: a clock that ran ahead must not block a task.
+        Raises `LeaseHeld` while the lease of another owner is valid. A lease with `renewed_at` in the future counts as
+        expired, so that a clock that ran ahead does not block a task.
         """
 
     async def save(self, save: Save) -> int:
-        """What `write` does, and the version that the state has been given: each has one of its own."""
+        """Write a state and return the version it was given."""
 
     async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
-        """Extend the lease; `FencedOut` when somebody else has taken it."""
+        """Extend the lease; raise `FencedOut` if another owner has taken it."""
 
     async def release(self, lease: Lease) -> None:
-        """Give the lease back; nothing happens when it is no longer held."""
+        """Release the lease; do nothing if it is no longer held."""
 
     async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
-        """The task, unless it does not exist or has expired."""
+        """Return the task; None if it does not exist or has expired."""
 
     async def tasks(
         self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
     ) -> list[Task]:
-        """Tasks by id, those after `after`; none that have expired."""
+        """Return the tasks that have not expired and whose id is above `after`, by id."""
 
     async def expired(
         self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
     ) -> list[Task]:
-        """Hidden tasks whose time was up at `before`, in that order, then by id; those after `after`.
+        """Return tasks without a lease that expired by `before`, ordered by expiry, then by id.
 
-        None that somebody holds. `DropTask` with `expired_by` looks again when it drops one.
+        `after` is the last task of the previous page. `DropTask` with `expired_by` checks the expiry again.
         """
 
     async def task_spaces(self, tenant: str) -> list[Space]:
-        """The spaces of a tenant that hold tasks, expired ones included."""
+        """Return the spaces of a tenant that hold tasks, expired ones included."""
 
     async def checkpoint(
         self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
     ) -> Checkpoint | None:
-        """A version of the state, or the newest; None when there is none. Never raises for damage: see `intact`."""
+        """Return a version of the state, or the newest; None if there is none. Damage shows as `intact=False`."""
 
     async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
-        """The versions still kept, newest first."""
+        """Return the stored versions, newest first."""
 
     async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
-        """The journal: each step's newest note, in the order the steps were first noted."""
+        """Return the newest note of each step, in the order in which the steps were first noted."""
+
+
+# Helpers for backends whose transactions do not return what they wrote.
+
+_MAX_SAVE_ATTEMPTS = 16
+
+
+class _EntryStore(Protocol):
+    async def write(self, *writes: Write) -> None: ...
+
+    async def entries(self, space: Space, *ids: str) -> list[Entry]: ...
+
+
+async def append_and_read(log: _EntryStore, appends: Sequence[Append]) -> list[Entry | None]:
+    """Write entries and return each as stored."""
+    await log.write(*appends)
+    return await read_appended(log, appends)
+
+
+async def read_appended(log: _EntryStore, appends: Sequence[Append]) -> list[Entry | None]:
+    """Return the stored entry of each append, or None."""
+    ids: dict[Space, list[str]] = {}
+    for append in appends:
+        ids.setdefault(append.space, []).append(append.entry.id)
+    found = {(space, entry.id): entry for space, wanted in ids.items() for entry in await log.entries(space, *wanted)}
+    return [found.get((append.space, append.entry.id)) for append in appends]
+
+
+async def save_and_read_version(tasks: Tasks, save: Save) -> int:
+    """Write a state as the successor of the stored version, and return its version."""
+    if save.expect is not None:
+        await tasks.write(save)
+        return save.expect + 1
+    for _ in range(_MAX_SAVE_ATTEMPTS):
+        task = await tasks.task(save.space, save.task, hidden=True)
+        version = 0 if task is None else task.version
+        try:
+            await tasks.write(replace(save, expect=version))
+        except Conflict as error:
+            if type(error) is not Conflict:
+                raise
+            continue
+        return version + 1
+    await tasks.write(save)
+    task = await tasks.task(save.space, save.task, hidden=True)
+    return 0 if task is None else task.version
+
+
+def count_cancellations() -> int:
+    """Return the number of cancellation requests of the current task.
+
+    A driver may wait for the server after a cancellation, and then raise a connection error or return an answer.
+    Compare the count before and after the call to detect that.
+    """
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()

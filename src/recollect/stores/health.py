@@ -1,4 +1,4 @@
-"""What a store tells of its own health, for those who look after it: narrow facts, and never what it holds."""
+"""Health of a store: statistics, integrity and repair, without the content of the store."""
 
 from __future__ import annotations
 
@@ -8,115 +8,115 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from recollect.values import NOTHING
+from recollect.types import EMPTY_MAPPING
 
-Survives = Literal["power loss", "a crash of its processes", "nothing"]
-"""The worst that what was acknowledged as durable outlives."""
+DurabilityLevel = Literal["power loss", "a crash of its processes", "nothing"]
+"""Worst failure that acknowledged durable writes survive."""
 
-Repair = Literal["ballast", "log", "words"]
-"""What can be put right without losing anything: the room kept back, the log, the index of words."""
-
-
-Tell = Callable[[str], None]
-"""Called with what is looked at next, perhaps in another thread: a long look says how far it has got."""
+RepairTarget = Literal["ballast", "log", "words"]
+"""Parts that can be repaired without loss: the disk reserve, the write-ahead log, the full-text index."""
 
 
-def quiet(stage: str) -> None:
-    """Nobody wants to know."""
+ProgressCallback = Callable[[str], None]
+"""Function called with the name of the next stage of a check, possibly in another thread."""
+
+
+def ignore_progress(stage: str) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lapse:
-    """A setting by which a store may lose what it has acknowledged, and the command that mends it."""
+class DurabilityRisk:
+    """Setting that risks acknowledged writes, and the command that corrects it."""
 
-    what: str
+    problem: str
     fix: str
-    grave: bool = True
+    is_severe: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
-    """How much is taken of something that runs out; `most` is 0 where nobody has set an end."""
+class ResourceUsage:
+    """Use of a limited resource; `limit` is 0 if there is none."""
 
-    what: str
+    resource: str
     used: int
-    most: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
-    """What a store says of itself at one moment, quickly. None: the question does not arise there."""
+class StoreStats:
+    """Statistics of a store that are cheap to read. None stands for values that the backend does not have."""
 
     engine: str
-    versions: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    survives: Survives
-    lapses: tuple[Lapse, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
+    durability: DurabilityLevel
+    durability_risks: tuple[DurabilityRisk, ...] = ()
     schema: tuple[int, int] | None = None
-    """The one it has, and the newest that this release knows."""
+    """Schema version of the store, and the newest version that this release supports."""
     now: datetime | None = None
-    """The time by a server's own clock."""
+    """Time of the server clock."""
     oldest: datetime | None = None
     newest: datetime | None = None
-    """The first and the last moment that anything in it bears."""
+    """First and last timestamp of the stored data."""
     files: tuple[Path, ...] = ()
-    """Where content lies on this machine."""
+    """Files with content on this machine."""
     bytes: int = 0
     items: int = 0
-    fresh: int = 0
-    """Items of the last seven days."""
+    recent_items: int = 0
+    """Items created in the last seven days."""
     superseded: int = 0
     largest_space: int | None = None
-    """Bytes of vectors that the largest space needs in memory."""
-    ballast: bool | None = None
+    """Bytes of the vectors of the largest space."""
+    has_reserve: bool | None = None
     log_bytes: int | None = None
-    unused: float | None = None
-    """The share of its pages or rows that nothing is in."""
-    locked: str | None = None
-    """Who holds everybody up; empty: nobody."""
+    unused_ratio: float | None = None
+    """Fraction of pages or rows that are unused."""
+    blocked_by: str | None = None
+    """Connection that blocks all others; empty if there is none."""
     encrypted: bool | None = None
-    backed_up: datetime | None = None
-    backs_up: bool = False
-    """Whether copies are made by `backup`, and by no tools of its own."""
-    fills: tuple[Fill, ...] = ()
-    near: tuple[int, int] | None = None
-    """How many spaces are large enough for an index by meaning, and of how many it is missing or broken."""
-    sees_everybody: bool | None = None
-    """Whether whoever we come in as is above the policies that keep tenants apart."""
+    last_backup_at: datetime | None = None
+    uses_backup_method: bool = False
+    """True if `backup` is the way to copy the store, and not a tool of its server."""
+    resource_usage: tuple[ResourceUsage, ...] = ()
+    vector_indexes: tuple[int, int] | None = None
+    """Number of spaces large enough for a vector index, and of those without a valid one."""
+    bypasses_row_security: bool | None = None
+    """True if row-level security does not apply to the database role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Soundness:
-    """What only a look at everything tells, which takes as long as there is much. None: there is no such index."""
+class IntegrityReport:
+    """Result of a full scan. None stands for an index that the backend does not have."""
 
     faults: tuple[str, ...] = ()
-    """What is wrong with the data itself, a sentence each."""
-    lacking_vectors: int | None = None
-    stray_vectors: int | None = None
-    lacking_words: int | None = None
-    stray_words: int | None = None
+    """Problems of the data itself, one sentence each."""
+    missing_vectors: int | None = None
+    orphaned_vectors: int | None = None
+    missing_terms: int | None = None
+    orphaned_terms: int | None = None
 
     @property
-    def sentences(self) -> list[str]:
-        """As `Store.check` tells it. An item without a vector is no fault of a store: it keeps what it is given."""
-        told = list(self.faults)
-        if self.stray_vectors:
-            told.append(f"{self.stray_vectors} vectors belong to no item")
-        if self.lacking_words:
-            told.append(f"the words of {self.lacking_words} items are not those that they are found by")
-        if self.stray_words:
-            told.append(f"words of {self.stray_words} items that are gone are still in the index")
-        return told
+    def problems(self) -> list[str]:
+        """Problems as sentences. An item without a vector is not one: stores accept it."""
+        problems = list(self.faults)
+        if self.orphaned_vectors:
+            problems.append(f"{self.orphaned_vectors} vectors belong to no item")
+        if self.missing_terms:
+            problems.append(f"the full-text index lacks the terms of {self.missing_terms} items")
+        if self.orphaned_terms:
+            problems.append(f"the full-text index has terms of {self.orphaned_terms} deleted items")
+        return problems
 
 
 @runtime_checkable
-class Examined(Protocol):
-    """A store that tells how it is."""
+class InspectableStore(Protocol):
+    """Store that reports its health."""
 
-    async def vitals(self) -> Vitals:
-        """What can be told at once."""
+    async def read_stats(self) -> StoreStats:
+        """Return statistics that are cheap to read."""
 
-    async def soundness(self, tell: Tell = quiet) -> Soundness:
-        """What a look at everything tells."""
+    async def check_integrity(self, tell: ProgressCallback = ignore_progress) -> IntegrityReport:
+        """Scan the whole store and return its problems."""
 
-    async def repair(self, what: Repair) -> None:
-        """Put one thing right. Nothing is lost by it; `Unsupported` where there is nothing of the kind."""
+    async def repair(self, what: RepairTarget) -> None:
+        """Repair one part without loss; raise `Unsupported` if the backend does not have it."""

@@ -1,47 +1,52 @@
-"""What a store promises of items: batches, versions, scopes, pages and places in a dialogue."""
+"""Contract of `Records` for items: batches, versions, spaces, pages, turns, copies and embedding models."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 from recollect.errors import BadInput, BadQuery, BadVector, Conflict, EmbeddingModelMismatch, StoreClosed
 from recollect.stores.base import Records
-from recollect.stores.ops import Delete, Put, Touch
-from recollect.stores.where import Where
-from recollect.testing.samples import (
+from recollect.stores.filters import Where
+from recollect.stores.writes import Delete, Embed, Model, Put, Touch
+from recollect.testing.factories import (
     ADA,
     ADA_ELSEWHERE,
     BOB,
+    EAST,
     EVERYTHING,
     MODEL,
     OTHER_MODEL,
     SECOND,
     SPACE,
     START,
-    ids,
-    item,
-    put,
-    turn,
-    vector,
+    AsyncContract,
+    find_everywhere,
+    find_matching,
+    find_nearest,
+    gather_evidence,
+    list_ids,
+    make_item,
+    make_put,
+    make_turn,
+    make_vector,
 )
-from recollect.values import Scope, Turn
+from recollect.types import MemoryItem, Scope, Turn
 
-WIDE = "nul \x00, quote ' \" ; --, emoji 👩‍👩‍👧, right to left \u202eabc, combining e\u0301, 漢字, \r\n\t end"
+UNUSUAL_TEXT = "nul \x00, quote ' \" ; --, emoji 👩‍👩‍👧, right to left \u202eabc, combining e\u0301, 漢字, \r\n\t end"
 
 
-class ItemsContract:
-    """Kept whole, found by id, and never by a neighbour."""
+class ItemsContract(AsyncContract):
+    """Items, their versions and their isolation."""
 
-    pytestmark = pytest.mark.asyncio
-
-    async def test_an_item_comes_back_as_it_was_given(self, store: Records) -> None:
-        given = item(
+    async def test_get_returns_every_field(self, store: Records) -> None:
+        given = make_item(
             "a",
-            WIDE,
-            metadata={"n": 1, "r": 0.5, "t": True, "z": None, "l": [1, "x"], "o": {"p": WIDE}},
+            UNUSUAL_TEXT,
+            metadata={"n": 1, "r": 0.5, "t": True, "z": None, "l": [1, "x"], "o": {"p": UNUSUAL_TEXT}},
             importance=0.25,
             valid_from=START - SECOND,
             valid_to=START + SECOND,
@@ -60,153 +65,149 @@ class ItemsContract:
         await store.write(Put(item=given))
         assert await store.get(SPACE, "a") == [given]
 
-    async def test_an_item_can_be_pinned_aged_and_let_loose_again(self, store: Records) -> None:
-        await store.write(put("a"))
+    async def test_put_sets_and_clears_optional_fields(self, store: Records) -> None:
+        await store.write(make_put("a"))
         there = datetime(2026, 1, 1, 9, 30, tzinfo=timezone(timedelta(hours=9)))
-        await store.write(put("a", pinned=True, decayed_at=there, learned_at=there))
+        await store.write(make_put("a", pinned=True, decayed_at=there, learned_at=there))
         [aged] = await store.find(EVERYTHING)
         assert (aged.pinned, aged.decayed_at, aged.learned_at) == (True, there, there)
         assert aged.decayed_at is not None and aged.decayed_at.utcoffset() == timedelta(0)
-        await store.write(put("a"))
+        await store.write(make_put("a"))
         [loose] = await store.get(SPACE, "a")
         assert (loose.pinned, loose.decayed_at, loose.learned_at) == (False, None, None)
 
-    async def test_every_tier_keeps_its_own_items(self, store: Records) -> None:
-        episode = item("a", tier="episodic", scope=Scope(user="ada", session="s1"))
-        await store.write(put("a"), Put(item=episode))
+    async def test_tiers_are_separate(self, store: Records) -> None:
+        episode = make_item("a", tier="episodic", scope=Scope(user="ada", session="s1"))
+        await store.write(make_put("a"), Put(item=episode))
         assert await store.get(episode.scope.space("episodic"), "a") == [episode]
-        assert await store.get(SPACE, "a") == [item("a")]
+        assert await store.get(SPACE, "a") == [make_item("a")]
 
-    async def test_times_come_back_in_utc(self, store: Records) -> None:
+    async def test_times_are_returned_in_utc(self, store: Records) -> None:
         there = datetime(2026, 1, 1, 9, 30, tzinfo=timezone(timedelta(hours=9)))
-        naive = datetime(2026, 1, 1)  # noqa: DTZ001 - a user may give one; it is taken as UTC
-        await store.write(put("east", created_at=there), put("naive", created_at=naive))
+        naive = datetime(2026, 1, 1)  # noqa: DTZ001 - naive times are taken as UTC
+        await store.write(make_put("east", created_at=there), make_put("naive", created_at=naive))
         east, plain = await store.get(SPACE, "east", "naive")
         assert (east.created_at, east.created_at.utcoffset()) == (there, timedelta(0))
         assert plain.created_at == START
 
-    async def test_get_answers_in_the_order_asked_for_and_leaves_out_what_is_not_there(self, store: Records) -> None:
-        await store.write(put("a"), put("b"), put("c"))
-        assert ids(await store.get(SPACE, "c", "nobody", "a", "c")) == ["c", "a"]
+    async def test_get_keeps_the_order_and_skips_missing_ids(self, store: Records) -> None:
+        await store.write(make_put("a"), make_put("b"), make_put("c"))
+        assert list_ids(await store.get(SPACE, "c", "missing", "a", "c")) == ["c", "a"]
         assert await store.get(SPACE) == []
         assert await store.get(BOB.space("semantic"), "a") == []
 
-    async def test_strange_ids_are_ids_like_others(self, store: Records) -> None:
-        names = [WIDE, "a\x00", "a", "A", "a ", "%", "*", "null", "1", "é", "e\u0301", "x" * 10_000]
-        await store.write(*(put(name) for name in names))
-        assert ids(await store.get(SPACE, *names)) == names
+    async def test_unusual_ids_are_distinct(self, store: Records) -> None:
+        names = [UNUSUAL_TEXT, "a\x00", "a", "A", "a ", "%", "*", "null", "1", "é", "e\u0301", "x" * 10_000]
+        await store.write(*(make_put(name) for name in names))
+        assert list_ids(await store.get(SPACE, *names)) == names
         await store.write(Delete(SPACE, "a"))
-        assert ids(await store.get(SPACE, *names)) == [name for name in names if name != "a"]
+        assert list_ids(await store.get(SPACE, *names)) == [name for name in names if name != "a"]
 
-    async def test_a_huge_text_is_kept(self, store: Records) -> None:
+    async def test_large_text_is_stored(self, store: Records) -> None:
         huge = "many words " * 200_000
-        await store.write(put("a", content=huge, metadata={"copy": huge}))
+        await store.write(make_put("a", content=huge, metadata={"copy": huge}))
         [found] = await store.get(SPACE, "a")
         assert (found.content, found.metadata["copy"]) == (huge, huge)
 
-    async def test_a_batch_lands_whole_or_not_at_all(self, store: Records) -> None:
-        await store.write(put("old", [1, 0, 0, 0], "before", metadata={"was": 1}))
+    async def test_batch_is_atomic(self, store: Records) -> None:
+        await store.write(make_put("old", [1, 0, 0, 0], "before", metadata={"was": 1}))
         before = await store.get(SPACE, "old")
-        refused = Put(item=item("late"), expect=7)
+        refused = Put(item=make_item("late"), expect=7)
         with pytest.raises(Conflict):
             await store.write(
-                put("new", [0, 1, 0, 0], "fresh", metadata={"path": 1}),
-                put("old", [0, 0, 1, 0], "after"),
+                make_put("new", [0, 1, 0, 0], "fresh", metadata={"path": 1}),
+                make_put("old", [0, 0, 1, 0], "after"),
                 Touch(SPACE, ("old",), START),
                 Delete(SPACE, "old"),
-                put("old", [0, 0, 0, 1]),
+                make_put("old", [0, 0, 0, 1]),
                 refused,
             )
         assert await store.get(SPACE, "old", "new", "late") == before
         assert await store.paths(SPACE) == {"was"}
-        assert [(one.brief.id, one.score) for one in await store.nearest(EVERYTHING, vector(1, 0, 0, 0))] == [
+        assert [(result.brief.id, result.score) for result in await find_nearest(store, EVERYTHING, EAST)] == [
             ("old", 1)
         ]
-        assert ids((await store.matching(EVERYTHING, ("before", "after", "fresh"))).found) == ["old"]
+        assert list_ids(await find_matching(store, EVERYTHING, "before", "after", "fresh")) == ["old"]
         [count] = await store.spaces()
         assert count.items == 1
 
-    async def test_later_writes_of_a_batch_see_the_earlier_ones(self, store: Records) -> None:
-        await store.write(put("a"), Put(item=item("a", "again"), expect=1), Delete(SPACE, "a"), put("a", content="new"))
+    async def test_writes_of_a_batch_apply_in_order(self, store: Records) -> None:
+        await store.write(
+            make_put("a"), Put(item=make_item("a", "again"), expect=1), Delete(SPACE, "a"), make_put("a", content="new")
+        )
         [found] = await store.get(SPACE, "a")
         assert (found.content, found.version) == ("new", 1)
 
-    async def test_a_stale_expect_is_refused(self, store: Records) -> None:
-        await store.write(Put(item=item("a"), expect=0))
-        await store.write(Put(item=item("a", "second"), expect=1))
+    async def test_stale_version_raises_conflict(self, store: Records) -> None:
+        await store.write(Put(item=make_item("a"), expect=0))
+        await store.write(Put(item=make_item("a", "second"), expect=1))
         for stale in (0, 1, 3):
             with pytest.raises(Conflict, match="at version 2"):
-                await store.write(Put(item=item("a", "third"), expect=stale))
+                await store.write(Put(item=make_item("a", "third"), expect=stale))
         with pytest.raises(Conflict, match="not there"):
-            await store.write(Put(item=item("b"), expect=1))
-        assert [(one.content, one.version) for one in await store.get(SPACE, "a", "b")] == [("second", 2)]
+            await store.write(Put(item=make_item("b"), expect=1))
+        assert [(item.content, item.version) for item in await store.get(SPACE, "a", "b")] == [("second", 2)]
 
-    async def test_a_delete_may_expect_a_version_too(self, store: Records) -> None:
-        await store.write(put("a"), put("b"))
-        await store.write(put("a"))
+    async def test_delete_of_a_stale_version_raises_conflict(self, store: Records) -> None:
+        await store.write(make_put("a"), make_put("b"))
+        await store.write(make_put("a"))
         for stale in (0, 1, 3):
             with pytest.raises(Conflict, match="at version 2"):
                 await store.write(Delete(SPACE, "b"), Delete(SPACE, "a", expect=stale))
         with pytest.raises(Conflict, match="not there"):
-            await store.write(Delete(SPACE, "b"), Delete(SPACE, "nobody", expect=1))
-        assert ids(await store.get(SPACE, "a", "b")) == ["a", "b"]
+            await store.write(Delete(SPACE, "b"), Delete(SPACE, "missing", expect=1))
+        assert list_ids(await store.get(SPACE, "a", "b")) == ["a", "b"]
         await store.write(Delete(SPACE, "a", expect=2))
-        assert ids(await store.find(EVERYTHING)) == ["b"]
+        assert list_ids(await store.find(EVERYTHING)) == ["b"]
 
-    async def test_an_item_brings_the_accesses_it_had_elsewhere(self, store: Records) -> None:
-        await store.write(put("a", access_count=7, last_accessed=START))
-        await store.write(put("a", access_count=99, last_accessed=START + SECOND))  # there already: its own count stays
+    async def test_new_item_keeps_its_given_access_count(self, store: Records) -> None:
+        await store.write(make_put("a", access_count=7, last_accessed=START))
+        await store.write(make_put("a", access_count=99, last_accessed=START + SECOND))  # the stored count stays
         [found] = await store.get(SPACE, "a")
         assert (found.access_count, found.last_accessed) == (7, START)
 
-    async def test_a_put_over_an_item_keeps_its_access_its_words_and_its_vectors(self, store: Records) -> None:
-        await store.write(put("a", [1, 0, 0, 0], "apple"), Touch(SPACE, ("a",), START))
-        await store.write(put("a", content="changed"))
+    async def test_replacement_keeps_accesses_terms_and_vectors(self, store: Records) -> None:
+        await store.write(make_put("a", [1, 0, 0, 0], "apple"), Touch(SPACE, ("a",), START))
+        await store.write(make_put("a", content="changed"))
         [found] = await store.get(SPACE, "a")
         assert (found.content, found.version, found.access_count, found.last_accessed) == ("changed", 2, 1, START)
-        assert ids(await store.nearest(EVERYTHING, vector(1, 0, 0, 0))) == ["a"]
-        assert ids((await store.matching(EVERYTHING, ("apple",))).found) == ["a"]
+        assert list_ids(await find_nearest(store, EVERYTHING, EAST)) == ["a"]
+        assert list_ids(await find_matching(store, EVERYTHING, "apple")) == ["a"]
 
-    async def test_a_touch_counts_and_does_not_change_the_version(self, store: Records) -> None:
-        await store.write(put("a"), put("b"))
-        await store.write(Touch(SPACE, ("a", "nobody"), START + SECOND))
-        await store.write(Touch(SPACE, ("a",), START))  # arrives late: the last access stays the later one
+    async def test_touch_counts_without_a_new_version(self, store: Records) -> None:
+        await store.write(make_put("a"), make_put("b"))
+        await store.write(Touch(SPACE, ("a", "missing"), START + SECOND))
+        await store.write(Touch(SPACE, ("a",), START))  # out of order: the later access stays
         a, b = await store.get(SPACE, "a", "b")
         assert (a.version, a.access_count, a.last_accessed) == (1, 2, START + SECOND)
         assert (b.version, b.access_count, b.last_accessed) == (1, 0, None)
         await store.write(Put(item=a, expect=1))
 
-    async def test_an_access_that_nobody_waited_for_is_seen_by_whoever_asks_next(self, store: Records) -> None:
-        await store.write(put("a"))
+    async def test_touch_without_waiting_is_visible_at_once(self, store: Records) -> None:
+        await store.write(make_put("a"))
         for round in range(1, 20):
             store.touch(Touch(SPACE, ("a",), START))
             assert (await store.get(SPACE, "a"))[0].access_count == round
             assert (await store.find(EVERYTHING))[0].access_count == round
 
-    async def test_a_speaker_is_known_as_long_as_something_is_kept_of_what_was_said(self, store: Records) -> None:
-        await store.write(turn("a", "s", 0, "Ada"), turn("b", "s", 1, "Bo"), turn("c", "s", 2, "Bo"), put("d"))
-        assert await store.speakers(SPACE) == {"Ada", "Bo"}
-        await store.write(Delete(SPACE, "a"), Delete(SPACE, "b"))
-        assert await store.speakers(SPACE) == {"Bo"}
-
-    async def test_a_delete_leaves_nothing_to_be_found(self, store: Records) -> None:
+    async def test_deleted_item_is_not_found(self, store: Records) -> None:
         await store.write(
-            turn("a", "s", 1, vector=[1, 0, 0, 0], terms="apple", key="k"),
-            turn("b", "s", 2, vector=[1, 0, 0, 0], terms="apple pear"),
+            make_turn("a", "s", 1, vector=[1, 0, 0, 0], terms="apple", key="k"),
+            make_turn("b", "s", 2, vector=[1, 0, 0, 0], terms="apple pear"),
         )
-        await store.write(Delete(SPACE, "a"), Delete(SPACE, "nobody"))
+        await store.write(Delete(SPACE, "a"), Delete(SPACE, "missing"))
         assert await store.get(SPACE, "a") == []
-        assert ids(await store.find(EVERYTHING)) == ["b"]
+        assert list_ids(await store.find(EVERYTHING)) == ["b"]
         assert await store.find(Where(SPACE, key="k")) == []
-        assert ids(await store.nearest(EVERYTHING, vector(1, 0, 0, 0))) == ["b"]
-        assert ids((await store.matching(EVERYTHING, ("apple",))).found) == ["b"]
-        assert [brief.id for brief in await store.around(EVERYTHING, [("s", 1.0)])] == ["b"]
-        assert ids(await store.last_turns(SPACE, "s", limit=9)) == ["b"]
+        assert list_ids(await find_nearest(store, EVERYTHING, EAST)) == ["b"]
+        assert list_ids(await find_matching(store, EVERYTHING, "apple")) == ["b"]
+        assert list_ids(await gather_evidence(store, vector=None, terms=("pear",), reach=1)) == ["b"]
+        assert list_ids(await store.last_turns(SPACE, "s", limit=9)) == ["b"]
         await store.write(Delete(SPACE, "b"))
         assert await store.spaces() == []
 
-    async def test_a_scope_never_sees_its_neighbour(self, store: Records) -> None:
-        neighbours = [
+    async def test_spaces_are_isolated(self, store: Records) -> None:
+        scopes = [
             ADA,
             BOB,
             ADA_ELSEWHERE,
@@ -214,108 +215,92 @@ class ItemsContract:
             Scope(tenant="acme", user="ada\\", agent="helper"),
             Scope(tenant="acme/semantic", user="ada", agent="helper"),
         ]
-        for index, scope in enumerate(neighbours):
+        for index, scope in enumerate(scopes):
             place = Turn("s", 1)
             await store.write(
-                put("same", [1, 0, 0, 0], "word", scope=scope, turn=place, key="k", metadata={f"p{index}": index})
+                make_put("same", [1, 0, 0, 0], "word", scope=scope, turn=place, key="k", metadata={f"p{index}": index})
             )
-            await store.write(put(f"own{index}", [1, 0, 0, 0], "word", scope=scope, turn=place))
+            await store.write(make_put(f"own{index}", [1, 0, 0, 0], "word", scope=scope, turn=place))
         await store.write(Delete(BOB.space("semantic"), "same"))
-        for index, scope in enumerate(neighbours):
+        for index, scope in enumerate(scopes):
             where = Where(scope.space("semantic"))
             mine = [f"own{index}"] if scope == BOB else [f"own{index}", "same"]
-            assert ids(await store.get(where.space, *mine, *(f"own{n}" for n in range(6) if n != index))) == mine
-            assert sorted(ids(await store.find(where))) == mine
-            assert ids(await store.nearest(where, vector(1, 0, 0, 0), limit=100)) == mine
-            assert ids((await store.matching(where, ("word",), limit=100)).found) == mine
-            assert sorted(brief.id for brief in await store.around(where, [("s", 1.0)])) == mine
-            assert sorted(ids(await store.last_turns(where.space, "s", limit=100))) == mine
+            assert list_ids(await store.get(where.space, *mine, *(f"own{n}" for n in range(6) if n != index))) == mine
+            assert await find_everywhere(store, where) == mine
+            assert list_ids(await gather_evidence(store, where=where, limit=1, reach=1)) == mine
+            assert sorted(list_ids(await store.last_turns(where.space, "s", limit=100))) == mine
             assert await store.paths(where.space) == {f"p{index}"}
-            assert all(one.scope == scope for one in await store.find(where))
+            assert all(item.scope == scope for item in await store.find(where))
 
-    async def test_pages_follow_one_another_without_gap_or_repeat(self, store: Records) -> None:
-        # Some share a moment: there the id decides.
-        await store.write(*(put(f"i{n:02}", created_at=START + (n // 3) * SECOND) for n in range(25)))
+    async def test_pages_cover_all_items_once(self, store: Records) -> None:
+        # Items with the same time are ordered by id.
+        await store.write(*(make_put(f"i{n:02}", created_at=START + (n // 3) * SECOND) for n in range(25)))
         seen: list[str] = []
         page = await store.find(EVERYTHING, limit=4)
         while page:
-            seen += ids(page)
+            seen += list_ids(page)
             page = await store.find(EVERYTHING, limit=4, after=page[-1])
         assert seen == [f"i{n:02}" for n in reversed(range(25))]
 
-    async def test_a_limit_is_kept(self, store: Records) -> None:
-        await store.write(*(turn(f"i{n}", "s", n, vector=[1, n, 0, 0], terms="word") for n in range(5)))
+    async def test_limit_bounds_the_results(self, store: Records) -> None:
+        await store.write(*(make_turn(f"i{n}", "s", n, vector=[1, n, 0, 0], terms="word") for n in range(5)))
         for limit in (0, 1, 5, 10**6, 10**30):
-            expected = min(limit, 5)
-            assert len(await store.find(EVERYTHING, limit=limit)) == expected
-            assert len(await store.nearest(EVERYTHING, vector(1, 0, 0, 0), limit=limit)) == expected
-            assert len((await store.matching(EVERYTHING, ("word",), limit=limit)).found) == expected
-            assert len(await store.last_turns(SPACE, "s", limit=limit)) == expected
+            found = [await store.find(EVERYTHING, limit=limit), await store.last_turns(SPACE, "s", limit=limit)]
+            assert [len(items) for items in found] == [min(limit, 5)] * 2
+        for limit in (0, 1, 5, 10**6):
+            for asked in ({"vector": EAST}, {"vector": None, "terms": ("word",)}):
+                assert len(await gather_evidence(store, limit=limit, **asked)) == min(limit, 5)
         with pytest.raises(BadQuery):
             await store.find(EVERYTHING, limit=-1)
-        with pytest.raises(BadQuery):
-            await store.nearest(EVERYTHING, vector(1, 0, 0, 0), limit=-1)
 
-    async def test_turns_around_a_place_are_found(self, store: Records) -> None:
-        await store.write(*(turn(f"t{n}", "s", n, speaker=f"p{n % 2}") for n in range(10)))
-        await store.write(turn("half", "s", 4.5), turn("other", "z", 4), put("loose"))
-        found = await store.around(EVERYTHING, [("s", 4.0)])
-        assert [brief.id for brief in found] == ["t3", "t4", "half", "t5"]
-        assert (found[0].session, found[0].position, found[0].speaker) == ("s", 3.0, "p1")
-        found = await store.around(EVERYTHING, [("s", 0.0), ("z", 4.0), ("s", 1.0), ("nowhere", 1.0)], reach=2)
-        assert [brief.id for brief in found] == ["t0", "t1", "t2", "t3", "other"]
-        assert [brief.id for brief in await store.around(EVERYTHING, [("s", 7.0)], reach=0)] == ["t7"]
-        assert await store.around(EVERYTHING, []) == []
-
-    async def test_the_last_turns_come_highest_first(self, store: Records) -> None:
-        await store.write(*(turn(f"t{n}", "s", n) for n in (3, 1, 2)), turn("x", "other", 9), put("loose"))
-        assert ids(await store.last_turns(SPACE, "s")) == ["t3"]
-        assert ids(await store.last_turns(SPACE, "s", limit=2)) == ["t3", "t2"]
+    async def test_last_turns_are_highest_first(self, store: Records) -> None:
+        await store.write(
+            *(make_turn(f"t{n}", "s", n) for n in (3, 1, 2)), make_turn("x", "other", 9), make_put("loose")
+        )
+        assert list_ids(await store.last_turns(SPACE, "s")) == ["t3"]
+        assert list_ids(await store.last_turns(SPACE, "s", limit=2)) == ["t3", "t2"]
         assert await store.last_turns(SPACE, "nowhere") == []
 
-    async def test_the_paths_are_those_that_were_ever_carried(self, store: Records) -> None:
-        await store.write(put("a", metadata={"x": 1, "o": {"p": {"q": 2}}}), put("b", metadata={"y": [{"z": 1}]}))
+    async def test_paths_include_those_of_deleted_items(self, store: Records) -> None:
+        await store.write(
+            make_put("a", metadata={"x": 1, "o": {"p": {"q": 2}}}), make_put("b", metadata={"y": [{"z": 1}]})
+        )
         await store.write(Delete(SPACE, "b"))
         assert await store.paths(SPACE) == {"x", "o", "o.p", "o.p.q", "y"}
 
-    async def test_the_speakers_are_those_who_speak(self, store: Records) -> None:
-        await store.write(turn("a", "s", 1, "Ada"), turn("b", "t", 1, "Bob"), turn("c", "s", 2), put("d"))
-        await store.write(turn("e", "s", 1, "Eve", scope=BOB))
-        assert await store.speakers(SPACE) == {"Ada", "Bob"}
-
-    async def test_a_store_knows_its_size(self, store: Records) -> None:
-        await store.write(put("a", content="x" * 100_000))
+    async def test_size_is_positive(self, store: Records) -> None:
+        await store.write(make_put("a", content="x" * 100_000))
         assert await store.size() >= 100_000
 
-    async def test_spaces_are_counted(self, store: Records) -> None:
-        await store.write(put("a"), put("b", created_at=START + SECOND), put("c", scope=ADA_ELSEWHERE))
-        await store.write(put("a"), Delete(BOB.space("semantic"), "nobody"))
+    async def test_spaces_have_their_item_counts(self, store: Records) -> None:
+        await store.write(make_put("a"), make_put("b", created_at=START + SECOND), make_put("c", scope=ADA_ELSEWHERE))
+        await store.write(make_put("a"), Delete(BOB.space("semantic"), "missing"))
         mine, elsewhere = await store.spaces()
         assert (mine.space, mine.items, mine.newest) == (SPACE, 2, START + SECOND)
         assert (elsewhere.space, elsewhere.items) == (ADA_ELSEWHERE.space("semantic"), 1)
         assert await store.spaces("globex") == [elsewhere]
-        assert await store.spaces("nobody") == []
+        assert await store.spaces("missing") == []
 
     @pytest.mark.parametrize(
         "bad",
         [
-            pytest.param(lambda: put("a", content="half \ud800"), id="half a character"),
-            pytest.param(lambda: put("\udfff"), id="half a character in the id"),
-            pytest.param(lambda: put("a", metadata={"x": ["\ud800"]}), id="half a character in the metadata"),
-            pytest.param(lambda: put("a", metadata={"x": float("nan")}), id="not a number"),
-            pytest.param(lambda: put("a", metadata={"x": {1, 2}}), id="no JSON"),
-            pytest.param(lambda: put("a", metadata={"x": b"raw"}), id="bytes"),
-            pytest.param(lambda: turn("a", "s", float("nan")), id="a position that is no number"),
-            pytest.param(lambda: replace(put("a"), terms=("two words",)), id="a term with a space"),
-            pytest.param(lambda: replace(put("a"), terms=("",)), id="an empty term"),
-            pytest.param(lambda: put(""), id="an empty id"),
-            pytest.param(lambda: replace(put("a", [1, 0, 0, 0]), model=None), id="vectors of no model"),
+            pytest.param(lambda: make_put("a", content="half \ud800"), id="half a character"),
+            pytest.param(lambda: make_put("\udfff"), id="half a character in the id"),
+            pytest.param(lambda: make_put("a", metadata={"x": ["\ud800"]}), id="half a character in the metadata"),
+            pytest.param(lambda: make_put("a", metadata={"x": float("nan")}), id="not a number"),
+            pytest.param(lambda: make_put("a", metadata={"x": {1, 2}}), id="no JSON"),
+            pytest.param(lambda: make_put("a", metadata={"x": b"raw"}), id="bytes"),
+            pytest.param(lambda: make_turn("a", "s", float("nan")), id="a position that is no number"),
+            pytest.param(lambda: replace(make_put("a"), terms=("two words",)), id="a term with a space"),
+            pytest.param(lambda: replace(make_put("a"), terms=("",)), id="an empty term"),
+            pytest.param(lambda: make_put(""), id="an empty id"),
+            pytest.param(lambda: replace(make_put("a", [1, 0, 0, 0]), model=None), id="vectors of no model"),
         ],
     )
-    async def test_what_cannot_be_stored_is_refused_with_the_whole_batch(self, store: Records, bad: object) -> None:
+    async def test_invalid_item_rejects_the_batch(self, store: Records, bad: object) -> None:
         assert callable(bad)
         with pytest.raises(BadInput):
-            await store.write(put("good"), bad())
+            await store.write(make_put("good"), bad())
         assert await store.find(EVERYTHING) == []
 
     @pytest.mark.parametrize(
@@ -323,28 +308,162 @@ class ItemsContract:
         [[1, 2, 3], [1, 2, 3, 4, 5], [1, float("nan"), 0, 0], [float("inf"), 0, 0, 0], [[1, 0, 0, 0]] * 65],
         ids=["short", "long", "nan", "infinite", "too many passages"],
     )
-    async def test_a_bad_vector_is_refused(self, store: Records, numbers: list[float]) -> None:
+    async def test_invalid_vector_raises_bad_vector(self, store: Records, numbers: list[float]) -> None:
         with pytest.raises(BadVector):
-            await store.write(put("good", [1, 0, 0, 0]), put("bad", numbers))
+            await store.write(make_put("good", [1, 0, 0, 0]), make_put("bad", numbers))
         assert await store.find(EVERYTHING) == []
 
-    async def test_vectors_of_another_model_are_refused(self, store: Records) -> None:
-        await store.write(put("a", [1, 0, 0, 0]))
+    async def test_vectors_of_another_model_raise_mismatch(self, store: Records) -> None:
+        await store.write(make_put("a", [1, 0, 0, 0]))
         with pytest.raises(EmbeddingModelMismatch, match=r"sample.*another"):
-            await store.write(put("b"), Put(item=item("c"), vectors=vector(1, 0, 0)[None], model=OTHER_MODEL))
-        assert ids(await store.find(EVERYTHING)) == ["a"]
+            await store.write(
+                make_put("b"), Put(item=make_item("c"), vectors=make_vector(1, 0, 0)[None], model=OTHER_MODEL)
+            )
+        assert list_ids(await store.find(EVERYTHING)) == ["a"]
         assert await store.model() == MODEL
 
-    async def test_a_sound_store_has_no_complaints(self, store: Records) -> None:
-        await store.write(put("a", [1, 0, 0, 0], "word"), put("b", [0, 1, 0, 0]))
-        await store.write(put("a", [0, 1, 0, 0], "another word"), Delete(SPACE, "b"))
+    async def test_check_of_a_valid_store_is_empty(self, store: Records) -> None:
+        await store.write(make_put("a", [1, 0, 0, 0], "word"), make_put("b", [0, 1, 0, 0]))
+        await store.write(make_put("a", [0, 1, 0, 0], "another word"), Delete(SPACE, "b"))
         assert await store.check() == []
 
-    async def test_a_closed_store_says_so(self, store: Records) -> None:
-        await store.write(put("a"))
+    async def test_closed_store_raises_store_closed(self, store: Records) -> None:
+        await store.write(make_put("a"))
         await store.close()
         await store.close()
         with pytest.raises(StoreClosed):
-            await store.write(put("b"))
+            await store.write(make_put("b"))
         with pytest.raises(StoreClosed):
             await store.get(SPACE, "a")
+
+    async def test_get_full_round_trip_is_exact(self, store: Records) -> None:
+        # With three dimensions, a second rounding changes one row in ten.
+        rows = np.random.default_rng(0).integers(-3, 4, (60, 4)).astype(np.float32)
+        first = Put(item=make_item("a"), vectors=rows, terms=("two", "one", "two"), model=MODEL)
+        await store.write(first, make_put("bare"), make_put("worded", terms="only words", scope=BOB))
+        await store.write(Touch(SPACE, ("a",), START + SECOND))
+        [given, bare] = await store.get_full(SPACE, "a", "none", "bare", "a")
+        assert (given.item.id, given.item.access_count, given.model) == ("a", 1, MODEL)
+        assert sorted(given.terms or ()) == ["one", "two", "two"]
+        assert given.vectors is not None
+        assert given.vectors.shape == (60, 4)
+        assert (bare.vectors, bare.model, bare.terms) == (None, None, ())
+        moved = Put(
+            item=replace(given.item, scope=ADA_ELSEWHERE), vectors=given.vectors, terms=given.terms, model=given.model
+        )
+        await store.write(moved)
+        [again] = await store.get_full(moved.space, "a")
+        assert again.vectors is not None
+        assert again.vectors.tobytes() == given.vectors.tobytes()
+        assert (again.item.access_count, again.item.last_accessed) == (1, START + SECOND)
+
+    async def test_tenants_with_items_are_listed(self, store: Records) -> None:
+        assert await store.tenants() == []
+        await store.write(make_put("a"), make_put("b", scope=BOB))
+        await store.write(make_put("a", scope=ADA_ELSEWHERE))
+        assert await store.tenants() == ["acme", "globex"]
+        await store.write(Delete(ADA_ELSEWHERE.space("semantic"), "a"))
+        assert await store.tenants() == ["acme"]
+
+
+class ModelsContract(AsyncContract):
+    """Binding, preparation and activation of an embedding model."""
+
+    async def test_bind_model_accepts_only_the_first(self, store: Records) -> None:
+        assert await store.model() is None
+        await store.bind_model(MODEL)
+        await store.bind_model(MODEL)
+        assert await store.model() == MODEL
+        for other in (OTHER_MODEL, Model(MODEL.name, MODEL.dim, "other weights")):
+            with pytest.raises(EmbeddingModelMismatch, match="reembed"):
+                await store.bind_model(other)
+        assert await store.model() == MODEL
+
+    async def test_first_vectors_bind_the_model(self, store: Records) -> None:
+        await store.write(make_put("words", terms="only"))
+        assert await store.model() is None
+        await store.write(make_put("a", [1, 0, 0, 0]))
+        assert await store.model() == MODEL
+
+    async def test_active_model_answers_until_activation(self, store: Records) -> None:
+        await store.write(make_put("a", [1, 0, 0, 0]), make_put("b", [0, 1, 0, 0], scope=BOB), make_put("bare"))
+        assert sorted(list_ids(await store.find_unembedded(OTHER_MODEL))) == ["a", "b", "bare"]
+        assert len(await store.find_unembedded(OTHER_MODEL, limit=2)) == 2
+        with pytest.raises(Conflict, match="go on embedding"):
+            await store.activate_model(OTHER_MODEL)
+        await _embed(store, await store.find_unembedded(OTHER_MODEL))
+        assert await store.find_unembedded(OTHER_MODEL) == []
+        assert list_ids(await find_nearest(store, EVERYTHING, EAST)) == ["a"]
+        assert await store.model() == MODEL
+        await store.activate_model(OTHER_MODEL)
+        assert await store.model() == OTHER_MODEL
+        assert list_ids(await find_nearest(store, EVERYTHING, make_vector(0, 0, 1))) == ["a", "bare"]
+        with pytest.raises(BadVector):
+            await find_nearest(store, EVERYTHING, EAST)
+        with pytest.raises(EmbeddingModelMismatch):
+            await store.write(make_put("late", [1, 0, 0, 0]))
+        await store.write(Put(item=make_item("new"), vectors=make_vector(1, 0, 0)[None], model=OTHER_MODEL))
+        assert list_ids(await find_nearest(store, EVERYTHING, make_vector(1, 0, 0), limit=1)) == ["new"]
+
+    async def test_writes_during_preparation_are_kept(self, store: Records) -> None:
+        await store.write(*(make_put(name, [1, 0, 0, 0]) for name in ("kept", "changed", "deleted")))
+        listed = await store.find_unembedded(OTHER_MODEL)
+        await store.write(make_put("added", [0, 1, 0, 0]), make_put("changed", [0, 0, 1, 0], content="other text"))
+        await store.write(Delete(SPACE, "deleted"))
+        await _embed(store, listed)  # vectors of older versions are skipped
+        assert sorted(list_ids(await store.find_unembedded(OTHER_MODEL))) == ["added", "changed"]
+        assert list_ids(await find_nearest(store, EVERYTHING, make_vector(0, 1, 0, 0), limit=1)) == ["added"]
+        with pytest.raises(Conflict):
+            await store.activate_model(OTHER_MODEL)
+        await _embed(store, await store.find_unembedded(OTHER_MODEL))
+        await store.activate_model(OTHER_MODEL)
+        found = await find_nearest(store, EVERYTHING, make_vector(0, 0, 1))
+        assert sorted(list_ids(found)) == ["added", "changed", "kept"]
+
+    async def test_third_model_restarts_preparation(self, store: Records) -> None:
+        third = Model("third", 3, "9")
+        await store.write(make_put("a", [1, 0, 0, 0]))
+        listed = await store.find_unembedded(OTHER_MODEL)
+        await _embed(store, listed)
+        assert list_ids(await store.find_unembedded(third)) == ["a"]
+        with pytest.raises(Conflict, match="not being prepared"):
+            await _embed(store, listed)
+        await _embed(store, await store.find_unembedded(third), third)
+        await store.activate_model(third)
+        assert await store.model() == third
+
+    async def test_late_vectors_of_the_old_model_are_refused(self, store: Records) -> None:
+        await store.write(make_put("a", [1, 0, 0, 0]))
+        listed = await store.find_unembedded(OTHER_MODEL)
+        await _embed(store, listed)
+        await store.activate_model(OTHER_MODEL)
+        await store.activate_model(OTHER_MODEL)  # idempotent
+        with pytest.raises(Conflict, match="not being prepared"):
+            await _embed(store, listed)
+        assert list_ids(await find_nearest(store, EVERYTHING, make_vector(0, 0, 1))) == ["a"]
+
+    async def test_activation_and_back_uses_the_newest_vectors(self, store: Records) -> None:
+        await store.write(make_put("a", [1, 0, 0, 0]), make_put("b", [0, 1, 0, 0]))
+        assert list_ids(await find_nearest(store, EVERYTHING, EAST)) == ["a", "b"]
+        await _embed(store, await store.find_unembedded(OTHER_MODEL))
+        await store.activate_model(OTHER_MODEL)
+        rows = {"a": make_vector(0, 0, 0, 1), "b": EAST}
+        for item in await store.find_unembedded(MODEL):
+            await store.write(Embed(SPACE, item.id, rows[item.id][None], MODEL, item.version))
+        await store.activate_model(MODEL)
+        assert list_ids(await find_nearest(store, EVERYTHING, EAST)) == ["b", "a"]
+
+    async def test_fewer_passages_replace_all_old_ones(self, store: Records) -> None:
+        await store.write(make_put("a", [1, 0, 0, 0]))
+        [item] = await store.find_unembedded(OTHER_MODEL)
+        await store.write(Embed(SPACE, "a", np.eye(3, dtype=np.float32), OTHER_MODEL, item.version))
+        await store.write(Embed(SPACE, "a", make_vector(1, 0, 0)[None], OTHER_MODEL, item.version))
+        await store.activate_model(OTHER_MODEL)
+        [found] = await find_nearest(store, EVERYTHING, make_vector(0, 1, 0))
+        assert found.score == 0.0
+
+
+async def _embed(store: Records, items: list[MemoryItem], model: Model = OTHER_MODEL) -> None:
+    for item in items:
+        space = item.scope.space(item.tier)
+        await store.write(Embed(space, item.id, make_vector(0, 0, 1)[None], model, item.version))

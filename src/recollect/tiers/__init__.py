@@ -1,1 +1,1 @@
-"""What is kept and what it means: one module for each kind of memory."""
+"""Memory tiers: working, conversation, episodic, semantic and procedural memory, and quarantine."""

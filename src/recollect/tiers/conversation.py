@@ -1,91 +1,109 @@
-"""What is being said: a session's messages, kept whole in the store and shown to a model within its limits."""
+"""Conversation memory: a session's messages, stored whole. A model is shown instructions, a summary and the newest."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from itertools import accumulate
 from typing import Any, Literal, Protocol
 
-from recollect.clock import Clock, aware
+from recollect.clock import Clock, to_utc
 from recollect.errors import BadInput
-from recollect.guard.instructions import held_back
-from recollect.guard.policy import LONG_TO_LOOK_THROUGH, Policy
-from recollect.inference.base import called
-from recollect.inference.llm import offline
-from recollect.inference.offline import importance_of
-from recollect.inference.summarise import Count, Passage
+from recollect.language.analysis import count_tokens
+from recollect.language.extractive_summary import LabeledText, TokenCounter
+from recollect.language.importance import score_importance
+from recollect.models.embedding import call_off_loop
+from recollect.models.llm import summarize_offline
+from recollect.security.injection import find_quarantine_reasons
+from recollect.security.redaction import RedactionPolicy
 from recollect.settings import Settings
 from recollect.stores.base import Log
-from recollect.stores.ops import Append, Clear, Entry
-from recollect.tiers import entrance
-from recollect.tiers.entries import checked_content, checked_id, checked_metadata, entire, fresh_id
-from recollect.tiers.facts import in_utc
-from recollect.tiers.matching import matches
+from recollect.stores.writes import Append, Clear, Entry
+from recollect.tiers.facts import check_metadata
+from recollect.tiers.indexing import call_with_text, check_limit, check_query, split_batches
+from recollect.tiers.log_entries import check_id, generate_id, read_all_entries, search_entries
 from recollect.tiers.messages import (
-    ALSO_KNOWN_AS,
-    BLOCKS,
+    BLOCKS_KEY,
+    ROLE_ALIASES,
     ROLES,
-    Content,
+    TOOL_TRUST,
+    TRUST_KEY,
+    UNKNOWN_TRUST,
     Message,
+    MessageContent,
+    ModelMessage,
     Role,
-    Shown,
-    TokenCounts,
-    checked_blocks,
-    message_of,
-    passage_of,
-    shown_cost,
+    TextCache,
+    check_blocks,
+    check_trust,
+    count_message_tokens,
+    count_rendered_tokens,
+    find_cut_points,
+    find_orphan_results,
+    find_pending_calls,
+    message_trust,
+    orphans_to_text,
+    parse_message,
+    read_trust,
+    render_message,
+    resolve_tool_ids,
+    sanitize_message,
+    to_model_message,
+    to_passage,
+    tool_ids,
 )
-from recollect.tiers.rolled import (
-    IN_DOUBT,
-    SUMMARY,
-    Standing,
-    covers,
-    entry_of,
-    exported,
-    imported,
-    in_turn,
-    moment,
-    standing,
-    summary_of,
-)
-from recollect.tiers.semantic import checked_count, checked_query
-from recollect.tiers.trust import IN_TOOLS, trust_of
-from recollect.tiers.window import Limits, Roll, Room, View, applied, instructions_of, next_roll, rendered
-from recollect.values import Scope, Space
-from recollect.words.tokens import count_tokens
+from recollect.types import Scope, Space
+from recollect.validation import check_choice, check_count, check_text, check_utc
 
-Summarise = Callable[[list[Message], str | None], Awaitable[str] | str]
+Summarizer = Callable[[list[Message], str | None], Awaitable[str] | str]
 
-FORMAT = 1
+EXPORT_FORMAT = 1
 
-_NAMES_OF_ROLES = (*ROLES, *ALSO_KNOWN_AS)
+_ACCEPTED_ROLES = (*ROLES, *ROLE_ALIASES)
+KEPT_MESSAGES = 10
+SUMMARY_KIND = "summary"
 
-_HEAD = 8
-_TRIES = 8
+# Entries besides the shown messages: the summary, what it covers last, and the newest turn.
+_EXTRA_ENTRIES = 12
+
+_MAX_SUMMARY_TOKENS = 1000
+_SUMMARY_HEADING = "[Context from earlier conversation]\n"
+_SUMMARY_REPLY = "Understood. I will keep this in mind."
+
+# Leading system messages are shown always, in at most a third of the tokens.
+_MAX_INSTRUCTIONS = 5
+_INSTRUCTIONS_SHARE = 3
+
+_MIN_MESSAGE_TOKENS = 16
+
+_HEAD_ENTRIES = 8
+_MAX_COUNTED_TEXTS = 4096
+# Concurrent writers can make another roll necessary; then the next message rolls again.
+_MAX_ROLL_ATTEMPTS = 8
 
 
-class Index(Protocol):
-    """What conversations are found by. It is made of them, behind their back, and never outlives them."""
+class ConversationIndex(Protocol):
+    """Search index over conversations that follows their logs."""
 
-    async def noted(self, space: Space) -> None:
-        """Something was said there; it is looked at soon, and nobody waits for it."""
+    async def notify(self, space: Space) -> None:
+        """Schedule indexing of new messages in a space."""
 
-    async def clear(self, space: Space, *instead: Append) -> None:
-        """Empty a log, for what is said `instead`, and let go of all that it was found by."""
+    async def clear(self, space: Space, *replacements: Append) -> None:
+        """Replace the entries of a log, and delete what was indexed of them."""
 
 
 class ConversationMemory:
-    """The conversation of one session.
+    """The conversation of one session, as `AgentMemory.conversation`.
 
-    The newest messages are shown word for word and the older ones as a summary that rolls: each new one covers the
-    one before. It is an entry of the same log, so that there is nothing to keep in step. `summarise` makes it from
-    the messages and the summary before; without one, or when it fails, the sentences that matter most do.
+    A model is shown the newest messages word for word and a rolling summary of the older ones. Each new summary covers
+    the one before, and is an entry of the same log. `summarizer` makes it from messages and the previous summary;
+    without one, or if it fails, it is an extract of the most important sentences.
     """
 
-    def __init__(  # noqa: PLR0913 - the front door fixes these
+    def __init__(  # noqa: PLR0913 - the public API names these
         self,
         store: Log,
         *,
@@ -95,301 +113,579 @@ class ConversationMemory:
         max_messages: int = 50,
         max_tokens: int = 10_000,
         summarize_threshold: int = 30,
-        summarise: Summarise | None = None,
-        summarise_timeout: float = 30.0,
-        count: Count = count_tokens,
-        ids: Callable[[], str] = fresh_id,
-        index: Index | None = None,
+        summarizer: Summarizer | None = None,
+        summary_timeout: float = 30.0,
+        count: TokenCounter = count_tokens,
+        ids: Callable[[], str] = generate_id,
+        index: ConversationIndex | None = None,
     ) -> None:
         self._store = store
         self._index = index
         self._clock = clock
-        self._limits = Limits(max_messages, max_tokens, summarize_threshold)
-        self._summarise = summarise
-        self._timeout = summarise_timeout
-        self._count = TokenCounts(count)
-        self._ids = ids
+        self._limits = ContextLimits(max_messages, max_tokens, summarize_threshold)
+        self._summarizer = summarizer
+        self._summary_timeout = summary_timeout
+        self._count_tokens = TextCache(count, _MAX_COUNTED_TEXTS).get
+        self._generate_id = ids
         self._max_content = settings.max_content
-        self._policy = Policy.of(settings)
+        self._policy = RedactionPolicy.from_settings(settings)
         self._space = scope.space("conversation")
-        self._rolling = asyncio.Lock()
-        self._room = Room()
-        self._overlooked = False
-        self.fault: str | None = None
-        """Why the newest summary was made offline although there is a summariser; None when all is well."""
-
-    @property
-    def space(self) -> Space:
-        return self._space
+        self._roll_lock = asyncio.Lock()
+        self._room = ContextRoom()
+        self._has_unseen_messages = False
+        self._summary_error: str | None = None
+        """The error of the summarizer, if the newest summary was made offline because of it."""
 
     async def add_message(
-        self, role: Role | Literal["developer"], content: Content | None, *, id: str | None = None, **metadata: Any
+        self,
+        role: Role | Literal["developer"],
+        content: MessageContent | None,
+        *,
+        id: str | None = None,
+        **metadata: Any,
     ) -> Message:
-        """Keep what was said, and sum up older messages when there are too many to show.
+        """Store a message, and roll the summary if there are too many to show.
 
-        Content is a text, or a list of blocks such as `tool_use` and `tool_result`, which comes back as it was, or
-        None beside `tool_calls`. Said again under its `id` it is the same message, which stays as it was.
+        `content` is a text, a list of blocks such as `tool_use` and `tool_result`, or None beside `tool_calls`. A
+        message whose `id` is stored already is returned as it is.
         """
-        if isinstance(content, str) and len(content) > LONG_TO_LOOK_THROUGH:
-            append = await asyncio.to_thread(self.drafted, role, content, metadata=metadata, id=id)
-        else:
-            append = self.drafted(role, content, metadata=metadata, id=id)
-        kept = None
+        length = len(content) if isinstance(content, str) else 0
+        append = await call_with_text(length, self._build_append, role, content, metadata=metadata, id=id)
+        stored = None
         if id is None:
             await self._store.write(append)
         else:
-            [kept] = await self._store.append(append)
-        await self.settle(append)
-        return message_of(kept or append.entry)
+            [stored] = await self._store.append(append)
+        await self._roll_summary(append)
+        return parse_message(stored or append.entry)
 
-    def drafted(
+    async def get_messages_for_llm(self) -> list[ModelMessage]:
+        """Return instructions, summary and newest messages within the limits, as dicts with `role` and `content`.
+
+        The prefix stays the same, byte for byte, until a summary rolls.
+        """
+        async with self._roll_lock:
+            view, roll = await self._roll()
+        while roll is not None:
+            view = apply_roll(view, roll, view.summary.text)
+            roll = plan_roll(view, self._limits, self._count_tokens)
+        return render_view(view, self._limits, self._count_tokens)
+
+    async def search(self, query: str, limit: int = 5) -> list[Message]:
+        """Return the messages of the whole history that match the terms of the query best, best first."""
+        query, limit = check_query(query), check_limit(limit)
+        matches = await search_entries(query, await self._read_message_entries(), limit, to_utc(self._clock()))
+        return [parse_message(entry) for entry in matches]
+
+    async def get_last_n(self, n: int) -> list[Message]:
+        """Return the newest messages, newest last."""
+        newest = await self._store.recent(self._space, limit=check_limit(n), kinds=ROLES)
+        return [parse_message(entry) for entry in newest]
+
+    async def summary(self) -> str | None:
+        """Return the summary of the messages that are no longer shown; None if all of them are."""
+        return (await self._load_view()).summary.text or None
+
+    async def clear(self) -> None:
+        """Delete all messages and summaries."""
+        async with self._roll_lock:
+            await self._replace_all()
+
+    async def export(self) -> dict[str, Any]:
+        """Return the whole conversation as JSON data for `import_from`."""
+        summary = (await self._load_view()).summary
+        messages = [parse_message(entry) for entry in await self._read_message_entries()]
+        return {
+            "format": EXPORT_FORMAT,
+            "messages": [
+                {
+                    "id": message.id,
+                    "role": message.role,
+                    "content": message.content if message.blocks is None else list(message.blocks),
+                    "timestamp": message.timestamp.isoformat(),
+                    "metadata": dict(message.metadata),
+                }
+                for message in messages
+            ],
+            "summary": None if summary.is_absent else summary.text,
+            "rolled": None if summary.is_absent else export_summary(summary, messages),
+        }
+
+    async def import_from(self, data: Mapping[str, Any]) -> None:
+        """Replace the conversation by an exported one, in one transaction."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("messages", []), list | tuple):
+            raise BadInput("import_from needs the dict that export() returns, with a list of 'messages'")
+        if data.get("format", EXPORT_FORMAT) != EXPORT_FORMAT:
+            raise BadInput(f"the export has format {data['format']!r}; this version reads format {EXPORT_FORMAT}")
+        writes = [self._parse_message(message, index) for index, message in enumerate(data.get("messages", []))]
+        if len({write.entry.id for write in writes}) < len(writes):
+            raise BadInput("two messages of the export have the same id; give each its own id, or none")
+        if (text := data.get("summary")) is not None:
+            text = check_text("summary", text, max_length=self._max_content, allow_empty=True)
+            text = await self._shorten_summary(self._policy.redact_text("summary", text).value)
+            covered, summary = import_summary(text, data.get("rolled"), len(writes), self._limits.message_tokens)
+            # A summary of untrusted messages may be someone's instructions; it is dropped and made again. A trusted
+            # one names roles, which looks like an injection.
+            if summary.trust >= TOOL_TRUST or not find_quarantine_reasons(text, summary.trust):
+                built = build_summary_entry(summary, to_utc(self._clock()), self._summary_error)
+                # The entry's place in the log says what it covers.
+                metadata = {name: value for name, value in built.metadata.items() if name != "covers"}
+                entry = replace(built, id=self._generate_id(), metadata=metadata)
+                writes.insert(covered, Append(space=self._space, entry=entry))
+        async with self._roll_lock:
+            await self._replace_all(*writes)
+        await self._roll_summary()
+
+    def _build_append(
         self,
         role: Role | Literal["developer"],
-        content: Content | None,
+        content: MessageContent | None,
         *,
         metadata: Mapping[str, Any] | None = None,
         at: datetime | None = None,
         id: str | None = None,
     ) -> Append:
-        """What `add_message` would write, for whoever writes it together with something else and settles then.
-
-        The same id again is the same message.
-        """
-        if role not in _NAMES_OF_ROLES:
-            raise BadInput(f"a role is one of {', '.join(_NAMES_OF_ROLES)}, not {role!r:.80}")
-        given = checked_metadata(metadata)
-        if BLOCKS in given:
-            raise BadInput(f"{BLOCKS!r} is where a message keeps its own blocks; give your metadata another name")
+        """Return the write of a message; call `_roll_summary` after it."""
+        check_choice("role", role, _ACCEPTED_ROLES)
+        fields = check_metadata(metadata)
+        if BLOCKS_KEY in fields:
+            raise BadInput(f"metadata must not have the key {BLOCKS_KEY!r}, which stores content blocks")
         if isinstance(content, list | tuple):
-            text, blocks = checked_blocks(content, self._max_content)
-            given = {**given, BLOCKS: blocks}
+            text, blocks = check_blocks(content, self._max_content)
+            fields = {**fields, BLOCKS_KEY: blocks}
         else:
-            # A message that only calls tools says nothing else, and a tool may have nothing to say.
-            silent = role == "tool" or (role == "assistant" and bool(given.get("tool_calls")))
-            said = "" if content is None and role == "assistant" and silent else content
-            text = checked_content(said, self._max_content, may_be_empty=silent)
+            may_be_empty = role == "tool" or (role == "assistant" and bool(fields.get("tool_calls")))
+            if content is None and role == "assistant" and may_be_empty:
+                content = ""
+            text = check_text("content", content, max_length=self._max_content, allow_empty=may_be_empty)
         entry = Entry(
-            id=self._ids() if id is None else checked_id(id),
-            kind=ALSO_KNOWN_AS.get(role, role),
+            id=self._generate_id() if id is None else check_id(id),
+            kind=ROLE_ALIASES.get(role, role),
             content=text,
-            at=aware(self._clock()) if at is None else in_utc("at", at),
-            metadata=given,
-            importance=importance_of(text),
+            at=to_utc(self._clock()) if at is None else check_utc("at", at),
+            metadata=fields,
+            importance=score_importance(text),
         )
-        return Append(space=self.space, entry=entrance.message(self._policy, entry))
+        return Append(space=self._space, entry=sanitize_message(self._policy, entry))
 
-    async def get_messages_for_llm(self) -> list[Shown]:
-        """Instructions, summary and newest messages, as dicts with `role` and `content`, within the limits.
+    def _parse_message(self, message: Any, index: int) -> Append:
+        if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
+            raise BadInput(f"messages[{index}] must be a dict with a 'role' and a 'content'; got {message!r:.80}")
+        at = parse_export_time(f"messages[{index}].timestamp", message.get("timestamp"))
+        return self._build_append(
+            message["role"], message["content"], metadata=message.get("metadata"), at=at, id=message.get("id")
+        )
 
-        What was shown once is shown the same, byte for byte, until a summary rolls.
-        """
-        async with self._rolling:
-            for _ in range(_TRIES):
-                view = await self._view()
-                roll = next_roll(view, self._limits, self._count)
-                if roll is None:
-                    break
-                await self._roll(view, roll)
-            else:
-                # Others say more than can be summed up; the limits hold all the same.
-                view = await self._view()
-                while (roll := next_roll(view, self._limits, self._count)) is not None:
-                    view = applied(view, roll, view.summary.text if view.summary is not None else "")
-        return rendered(view, self._limits, self._count)
+    async def _compute_trust(self) -> float:
+        """Return the lowest trust of anything that a model is shown."""
+        view = await self._load_view()
+        return min([view.summary.trust, *map(message_trust, (*view.instructions, *view.messages))])
 
-    async def settle(self, *said: Append) -> None:
-        """Sum up what must be; if that is under way already, there is nothing to wait for.
+    async def _roll_summary(self, *added: Append) -> None:
+        """Roll the summary if needed, unless a roll is running.
 
-        Whoever names what was `said` since the last time spares a look at all that is shown, while there is room.
+        If all writes since the last call are `added`, the view is read only once the room is used up.
         """
         if self._index is not None:
-            await self._index.noted(self.space)
-        if self._rolling.locked():
-            self._overlooked = True
+            await self._index.notify(self._space)
+        if self._roll_lock.locked():
+            self._has_unseen_messages = True
             return
-        left = self._room.after((message_of(one.entry) for one in said), self._count) if said else None
-        self._room, self._overlooked = left or Room(), False
-        if left is not None:
+        room = None
+        if added:
+            room = self._room.subtract((parse_message(append.entry) for append in added), self._count_tokens)
+        self._room, self._has_unseen_messages = room or ContextRoom(), False
+        if room is not None:
             return
-        async with self._rolling:
-            for _ in range(_TRIES):
-                view = await self._view()
-                roll = next_roll(view, self._limits, self._count)
-                if roll is None:
-                    if not self._overlooked:
-                        self._room = Room.left_in(view, self._limits, self._count)
-                    return
-                await self._roll(view, roll)
+        async with self._roll_lock:
+            view, _ = await self._roll()
+            if not self._has_unseen_messages:
+                self._room = ContextRoom.measure(view, self._limits, self._count_tokens)
 
-    async def search(self, query: str, limit: int = 5) -> list[Message]:
-        """The messages of the whole history that share the most telling words with the query, best first."""
-        query, limit = checked_query(query), checked_count(limit)
-        said = [entry for entry in await entire(self._store, self.space) if entry.kind in ROLES]
-        return [message_of(found.entry) for found in await matches(query, said, limit, aware(self._clock()))]
+    async def _roll(self) -> tuple[ConversationView, SummaryRoll | None]:
+        """Roll the summary until the view is within its limits; return the view.
 
-    async def get_last_n(self, n: int) -> list[Message]:
-        """The newest messages, newest last."""
-        newest = await self._store.recent(self.space, limit=checked_count(n), kinds=ROLES)
-        return [message_of(entry) for entry in newest]
+        If concurrent writers add messages faster than they are summarized, it still needs the returned roll.
+        """
+        view = await self._load_view()
+        roll = plan_roll(view, self._limits, self._count_tokens)
+        for _ in range(_MAX_ROLL_ATTEMPTS):
+            if roll is None:
+                break
+            await self._write_roll(view, roll)
+            view = await self._load_view()
+            roll = plan_roll(view, self._limits, self._count_tokens)
+        return view, roll
 
-    async def summary(self) -> str | None:
-        """What stands for the messages that are no longer shown; None while all of them are."""
-        for entry in await self._summaries():
-            if covers(entry) == 0 or await self._has(covers(entry)):
-                return entry.content or None
-        return None
-
-    async def trust(self) -> float:
-        """How far what a model is shown is trusted: as far as the least of it, word for word or summed up."""
-        view = await self._view()
-        summed_up = 1.0 if view.summary is None else view.summary.trust
-        return min([summed_up, *map(trust_of, (*view.instructions, *view.live))])
-
-    async def clear(self) -> None:
-        """Forget the whole conversation, its summary too."""
-        async with self._rolling:
-            await self._empty()
-
-    async def export(self) -> dict[str, Any]:
-        """The whole conversation as JSON data that `import_from` takes."""
-        summary = (await self._view()).summary
-        said = [message_of(entry) for entry in await entire(self._store, self.space) if entry.kind in ROLES]
-        return {
-            "format": FORMAT,
-            "messages": [
-                {
-                    "id": one.id,
-                    "role": one.role,
-                    "content": one.content if one.blocks is None else list(one.blocks),
-                    "timestamp": one.timestamp.isoformat(),
-                    "metadata": dict(one.metadata),
-                }
-                for one in said
-            ],
-            "summary": None if summary is None else summary.text,
-            "rolled": None if summary is None else exported(summary, said),
-        }
-
-    async def import_from(self, data: Mapping[str, Any]) -> None:
-        """Make the conversation what an export says, in place of what was here; all of it or nothing."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("messages", []), list | tuple):
-            raise BadInput("import_from takes what export() gave: a dict with a list of 'messages'")
-        if data.get("format", FORMAT) != FORMAT:
-            raise BadInput(f"the export has the format {data['format']!r}; this version reads {FORMAT}")
-        appends = [self._imported(one, at) for at, one in enumerate(data.get("messages", []))]
-        ids = {append.entry.id for append in appends}
-        if len(ids) < len(appends):
-            raise BadInput("two messages of the export have the same id; each message has an id of its own, or none")
-        writes = [*appends]
-        if (text := data.get("summary")) is not None:
-            checked = checked_content(text, self._max_content, may_be_empty=True)
-            told = await self._bounded(self._policy.text("summary", checked).value)
-            covered, summary = imported(told, data.get("rolled"), len(appends), self._limits.most)
-            # Orders of a stranger are not taken over; what they stood for is summed up anew. One of our own tells who
-            # said what, which reads like another's voice, and was here before.
-            if summary.trust >= IN_TOOLS or not held_back(told, summary.trust):
-                made = entry_of(summary, aware(self._clock()), self.fault)
-                # Right behind what it covers: its own place in the log says how far it reaches.
-                place = {name: value for name, value in made.metadata.items() if name != "covers"}
-                entry = replace(made, id=self._ids(), metadata=place)
-                writes.insert(covered, Append(space=self.space, entry=entry))
-        async with self._rolling:
-            await self._empty(*writes)
-        await self.settle()
-
-    async def _empty(self, *instead: Append) -> None:
+    async def _replace_all(self, *replacements: Append) -> None:
         if self._index is None:
-            await self._store.write(Clear(self.space), *instead)
+            await self._store.write(Clear(self._space), *replacements)
         else:
-            await self._index.clear(self.space, *instead)
+            await self._index.clear(self._space, *replacements)
 
-    def _imported(self, given: Any, at: int) -> Append:
-        if not isinstance(given, Mapping) or "role" not in given or "content" not in given:
-            raise BadInput(f"message {at} of the export is not a dict with a 'role' and a 'content'")
-        said_at = moment(given.get("timestamp"), f"message {at}")
-        return self.drafted(
-            given["role"], given["content"], metadata=given.get("metadata"), at=said_at, id=given.get("id")
-        )
+    async def _read_message_entries(self) -> list[Entry]:
+        return [entry for entry in await read_all_entries(self._store, self._space) if entry.kind in ROLES]
 
-    async def _view(self) -> View:
-        """The conversation as it is now. What its end tells, and of a short one that is all, is read at once."""
-        newest = await self._store.recent(self.space, limit=self._limits.newest)
-        whole = len(newest) < self._limits.newest
-        head = newest[:_HEAD] if whole else await self._store.read(self.space, limit=_HEAD)
-        told = [message_of(entry) for entry in head if entry.kind in ROLES]
-        instructions = instructions_of(told, self._limits, self._count)
+    async def _load_view(self) -> ConversationView:
+        """Return what a model is shown now. The newest entries are read first, and usually suffice."""
+        limits, limit = self._limits, self._limits.entries_read
+        while True:
+            newest = await self._store.recent(self._space, limit=limit)
+            is_complete = len(newest) < limit
+            state = find_current_summary(newest, limits.message_tokens, is_complete=is_complete)
+            if state is not None:
+                break
+            limit *= 4
+        head = newest[:_HEAD_ENTRIES] if is_complete else await self._store.read(self._space, limit=_HEAD_ENTRIES)
+        first = [parse_message(entry) for entry in head if entry.kind in ROLES]
+        instructions = find_instructions(first, limits, self._count_tokens)
         pinned = {message.seq for message in instructions}
-        summary, entries = standing(newest, self._limits.most, whole=whole) or await self._standing()
-        live = [message_of(one) for one in entries if one.kind in ROLES and one.seq not in pinned]
-        return View(instructions, summary, live)
+        summary, entries = state
+        messages = [parse_message(entry) for entry in entries if entry.kind in ROLES and entry.seq not in pinned]
+        return ConversationView(instructions, summary, messages)
 
-    async def _standing(self) -> Standing:
-        """What stands, by as much of the log as it takes to tell."""
-        for entry in await self._summaries():
-            reach = covers(entry)
-            entries = await entire(self._store, self.space, after=max(0, reach - 1))
-            if reach == 0 or (entries and entries[0].seq == reach):
-                return summary_of(entry, self._limits.most), [one for one in entries if one.seq > reach]
-        return None, await entire(self._store, self.space)
+    async def _write_roll(self, view: ConversationView, roll: SummaryRoll) -> None:
+        text = await self._summarize(view.messages[: roll.covered], view.summary.text)
+        summary = apply_roll(view, roll, text).summary
+        entry = build_summary_entry(summary, to_utc(self._clock()), self._summary_error)
+        await self._store.write(Append(space=self._space, entry=entry))
 
-    async def _summaries(self) -> list[Entry]:
-        return in_turn(await self._store.recent(self.space, limit=IN_DOUBT, kinds=(SUMMARY,)))
-
-    async def _has(self, seq: int) -> bool:
-        """Whether there is an entry at a place."""
-        return [entry.seq for entry in await self._store.read(self.space, after=seq - 1, limit=1)] == [seq]
-
-    async def _roll(self, view: View, roll: Roll) -> None:
-        before = view.summary.text if view.summary is not None else ""
-        text = await self._told(view.live[: roll.covered], before)
-        after = applied(view, roll, text).summary
-        assert after is not None
-        entry = entry_of(after, aware(self._clock()), self.fault)
-        await self._store.write(Append(space=self.space, entry=entry))
-
-    async def _told(self, messages: Sequence[Message], before: str) -> str:
-        """The summary that covers these messages and the summary before them, within its bound."""
+    async def _summarize(self, messages: Sequence[Message], before: str) -> str:
+        """Return the summary of these messages and the summary before them, within its token limit."""
         text = before
-        self.fault = None
-        for some in self._portions(messages):
-            told = None
-            # A summariser that has failed once is not waited for again and again.
-            if self._summarise is not None and self.fault is None:
-                told = await self._asked(self._summarise, some, text)
-            if told is None:
-                passages = [*([Passage(text)] if text else []), *map(passage_of, some)]
-                told = await offline(passages, self._limits.summary_tokens, self._count)
-            text = told
-        return await self._bounded(text)
+        self._summary_error = None
+        limits, count = self._limits, self._count_tokens
+        # An import can have thousands of messages, more than a model can read at once.
+        size = partial(count_rendered_tokens, max_tokens=limits.message_tokens, count=count)
+        for portion in split_batches(messages, size, limits.max_tokens):
+            summary = None
+            # A summarizer that failed once is not called again in this roll.
+            if self._summarizer is not None and self._summary_error is None:
+                summary = await self._call_summarizer(self._summarizer, portion, text)
+            if summary is None:
+                passages = [*([LabeledText(text)] if text else []), *map(to_passage, portion)]
+                summary = await summarize_offline(passages, limits.summary_tokens, count)
+            text = summary
+        return await self._shorten_summary(text)
 
-    async def _bounded(self, text: str) -> str:
-        most = self._limits.summary_tokens
-        return text if self._count(text) <= most else await offline([Passage(text)], most, self._count)
+    async def _shorten_summary(self, text: str) -> str:
+        limit = self._limits.summary_tokens
+        if self._count_tokens(text) <= limit:
+            return text
+        return await summarize_offline([LabeledText(text)], limit, self._count_tokens)
 
-    async def _asked(self, summarise: Summarise, messages: list[Message], before: str) -> str | None:
+    async def _call_summarizer(self, summarizer: Summarizer, messages: list[Message], before: str) -> str | None:
+        """Return the summarizer's text; on failure set `_summary_error` and return None."""
         try:
-            async with asyncio.timeout(self._timeout):
-                if inspect.iscoroutinefunction(summarise):
-                    told = await summarise(messages, before or None)
-                else:
-                    told = await called(lambda given: summarise(*given), (messages, before or None), None)
-        except Exception as error:  # noqa: BLE001 - whatever a model does, what was said is summed up without it
-            self.fault = type(error).__name__
+            async with asyncio.timeout(self._summary_timeout):
+                text = await call_off_loop(partial(summarizer, messages), before or None, None)
+        except Exception as error:  # noqa: BLE001 - any failure of a model falls back to the offline summary
+            self._summary_error = type(error).__name__
             return None
-        if not isinstance(told, str) or not told.strip():
-            self.fault = "the summariser gave no text"
+        if not isinstance(text, str) or not text.strip():
+            self._summary_error = "the summarizer gave no text"
             return None
-        return told.replace("\x00", "").encode("utf-8", "replace").decode()
+        return text.replace("\x00", "").encode("utf-8", "replace").decode()
 
-    def _portions(self, messages: Sequence[Message]) -> Iterator[list[Message]]:
-        """As much at a time as is shown to a model at most; an import may bring thousands at once."""
-        some: list[Message] = []
-        left = self._limits.max_tokens
-        for message in messages:
-            left -= shown_cost(message, self._limits.most, self._count)
-            if some and left < 0:
-                yield some
-                some, left = [], self._limits.max_tokens
-            some.append(message)
-        if some:
-            yield some
+
+# -------------------- what a model is shown
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimits:
+    """Limits of what is shown. `max_tokens` always holds; the others unless they would separate a tool pair."""
+
+    max_messages: int = 50
+    max_tokens: int = 10_000
+    summarize_threshold: int = 30
+
+    def __post_init__(self) -> None:
+        check_count("max_messages", self.max_messages, minimum=4)
+        check_count("max_tokens", self.max_tokens, minimum=200)
+        check_count("summarize_threshold", self.summarize_threshold, minimum=1)
+
+    @property
+    def summary_tokens(self) -> int:
+        return min(_MAX_SUMMARY_TOKENS, self.max_tokens // 5)
+
+    @property
+    def entries_read(self) -> int:
+        """The number of newest log entries that usually contain everything that is shown."""
+        return max(KEPT_MESSAGES, min(self.summarize_threshold, self.max_messages)) + _EXTRA_ENTRIES
+
+    @property
+    def message_tokens(self) -> int:
+        """The token limit of one message, unless a roll lowered it."""
+        return self.max_tokens // 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSummary:
+    """Summary of the messages up to the number `covered_seq`.
+
+    `message_tokens` is the token limit of each message after it. `is_acknowledged` shows a reply of the assistant after
+    it, for models that require alternating roles. `unanswered` are the ids of covered calls without a result. `trust`
+    is the lowest of the covered messages.
+    """
+
+    text: str
+    covered_seq: int
+    message_tokens: int
+    is_acknowledged: bool = True
+    unanswered: tuple[str, ...] = ()
+    at: datetime | None = None
+    trust: float = 1.0
+
+    @property
+    def is_absent(self) -> bool:
+        """True if nothing has been summarized."""
+        return not self.text and not self.covered_seq
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationView:
+    """Instructions, summary, and the messages after it."""
+
+    instructions: Sequence[Message]
+    summary: ConversationSummary
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRoll:
+    """Decision to summarize the oldest `covered` messages, and to show `message_tokens` of each other message."""
+
+    covered: int
+    message_tokens: int
+
+
+def find_instructions(messages: Sequence[Message], limits: ContextLimits, count: TokenCounter) -> list[Message]:
+    """Return the leading system messages, as far as their limits allow."""
+    left = limits.max_tokens // _INSTRUCTIONS_SHARE
+    instructions: list[Message] = []
+    for message in messages[:_MAX_INSTRUCTIONS]:
+        left -= count_rendered_tokens(message, limits.max_tokens, count)
+        if message.role != "system" or left < 0 or len(instructions) + 3 >= limits.max_messages:
+            break
+        instructions.append(message)
+    return instructions
+
+
+def render_view(view: ConversationView, limits: ContextLimits, count: TokenCounter) -> list[ModelMessage]:
+    """Return the messages for a model. New messages do not change earlier ones until a summary rolls."""
+    rendered = [render_message(message, limits.max_tokens, count) for message in view.instructions]
+    summary = view.summary
+    if summary.text:
+        rendered.append({"role": "user", "content": _SUMMARY_HEADING + summary.text})
+        if summary.is_acknowledged:
+            rendered.append({"role": "assistant", "content": _SUMMARY_REPLY})
+    return rendered + _render_messages(view, view.summary.message_tokens, count)
+
+
+def plan_roll(view: ConversationView, limits: ContextLimits, count: TokenCounter) -> SummaryRoll | None:
+    """Return the roll that the view needs to stay within its limits; None if it needs none."""
+    number = len(view.messages)
+    budget = _token_budget(view, limits, count)
+    max_messages = _max_messages(view, limits)
+    kept = min(KEPT_MESSAGES, max_messages)
+    is_over = number > max_messages or sum(_count_tokens(view, view.summary.message_tokens, count)) > budget
+    if not is_over and number <= max(limits.summarize_threshold, kept):
+        return None
+    # The tokens of the messages from each index on.
+    costs = _count_tokens(view, limits.message_tokens, count)
+    tokens_from = list(accumulate(reversed([*costs, 0])))[::-1]
+    ids = resolve_tool_ids([to_model_message(message) for message in view.messages])
+    # A call that waits for its result is covered only if the limits cannot be kept otherwise.
+    for before_pending in (True, False) if is_over else (True,):
+        cuts = [cut for cut in find_cut_points(ids, before_pending=before_pending) if 0 < cut < number]
+        cut = max((cut for cut in cuts if cut <= number - kept), default=0)
+        if cut and number - cut <= max_messages and tokens_from[cut] <= (budget * 3 // 4 if is_over else budget):
+            return SummaryRoll(cut, limits.message_tokens)
+        # Half of the budget stays free; otherwise the next message would roll the summary again.
+        fitting = [cut for cut in cuts if tokens_from[cut] <= budget // 2 and number - cut <= max_messages]
+        if is_over and fitting:
+            return SummaryRoll(fitting[0], limits.message_tokens)
+    return _plan_squeeze(view, find_cut_points(ids)[-2], limits, budget, count) if is_over else None
+
+
+def apply_roll(view: ConversationView, roll: SummaryRoll, text: str) -> ConversationView:
+    """Return the view after a roll, with its new summary `text`."""
+    covered, messages = view.messages[: roll.covered], view.messages[roll.covered :]
+    before = view.summary
+    ids = [tool_ids(to_model_message(message)) for message in covered]
+    summary = ConversationSummary(
+        text,
+        covered_seq=covered[-1].seq if covered else before.covered_seq,
+        message_tokens=roll.message_tokens,
+        is_acknowledged=not messages or messages[0].role == "user",
+        unanswered=tuple(find_pending_calls(ids, before.unanswered)),
+        trust=min([before.trust, *map(message_trust, covered)]),
+    )
+    return replace(view, summary=summary, messages=messages)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRoom:
+    """Messages and tokens that can be added before a roll is needed, so that not every message reads the view.
+
+    It does not know of messages that other processes add. The limits hold anyway, because `get_messages_for_llm` checks
+    them; a roll only happens later.
+    """
+
+    messages: int = 0
+    tokens: int = 0
+    message_tokens: int = 0
+
+    @classmethod
+    def measure(cls, view: ConversationView, limits: ContextLimits, count: TokenCounter) -> ContextRoom:
+        """Return the room in a view that needs no roll."""
+        max_messages, message_tokens = _max_messages(view, limits), view.summary.message_tokens
+        messages = min(max_messages, max(limits.summarize_threshold, min(KEPT_MESSAGES, max_messages)))
+        tokens = _token_budget(view, limits, count) - sum(_count_tokens(view, message_tokens, count))
+        return cls(messages - len(view.messages), tokens, message_tokens)
+
+    def subtract(self, added: Iterable[Message], count: TokenCounter) -> ContextRoom | None:
+        """Return the room after these messages; None if it is used up or the view must be read to know."""
+        messages, tokens = self.messages, self.tokens
+        for message in added:
+            # The tokens of calls and results depend on the messages around them.
+            is_plain = message.role in ("user", "assistant") and message.blocks is None
+            if not is_plain or "tool_calls" in message.metadata:
+                return None
+            messages -= 1
+            tokens -= count_rendered_tokens(message, self.message_tokens, count)
+        return ContextRoom(messages, tokens, self.message_tokens) if messages >= 0 and tokens >= 0 else None
+
+
+def _plan_squeeze(
+    view: ConversationView, start: int, limits: ContextLimits, budget: int, count: TokenCounter
+) -> SummaryRoll | None:
+    """Return the roll for a newest exchange, starting at `start`, that is too long: each message is shortened.
+
+    None if that would change nothing.
+    """
+    message_tokens = limits.message_tokens
+    while message_tokens >= _MIN_MESSAGE_TOKENS:
+        if sum(_count_tokens(view, message_tokens, count)[start:]) <= budget:
+            is_same = start == 0 and message_tokens == view.summary.message_tokens
+            return None if is_same else SummaryRoll(start, message_tokens)
+        message_tokens //= 2
+    return SummaryRoll(len(view.messages), limits.message_tokens)
+
+
+def _render_messages(view: ConversationView, message_tokens: int, count: TokenCounter) -> list[ModelMessage]:
+    rendered = [render_message(message, message_tokens, count) for message in view.messages]
+    for index, orphans in find_orphan_results(rendered).items():
+        rendered[index] = orphans_to_text(rendered[index], orphans)
+    return rendered
+
+
+def _count_tokens(view: ConversationView, message_tokens: int, count: TokenCounter) -> list[int]:
+    return [count_message_tokens(message, count) for message in _render_messages(view, message_tokens, count)]
+
+
+def _max_messages(view: ConversationView, limits: ContextLimits) -> int:
+    """Return how many messages may be shown beside the instructions, the summary and its acknowledgement."""
+    return max(1, limits.max_messages - 2 - len(view.instructions))
+
+
+def _token_budget(view: ConversationView, limits: ContextLimits, count: TokenCounter) -> int:
+    """Return the tokens for messages beside the instructions and the longest possible summary."""
+    frame = [{"role": "user", "content": _SUMMARY_HEADING}, {"role": "assistant", "content": _SUMMARY_REPLY}]
+    fixed = [*frame, *(render_message(message, limits.max_tokens, count) for message in view.instructions)]
+    return limits.max_tokens - limits.summary_tokens - sum(count_message_tokens(message, count) for message in fixed)
+
+
+# -------------------- summaries as log entries and in exports
+
+SummaryState = tuple[ConversationSummary, Sequence[Entry]]
+"""The current summary, and the log entries that it does not cover."""
+
+
+def covered_seq(entry: Entry) -> int:
+    """Return the sequence number that a summary covers up to; by default its own."""
+    return int(entry.metadata.get("covers", entry.seq))
+
+
+def find_current_summary(newest: Sequence[Entry], message_tokens: int, *, is_complete: bool) -> SummaryState | None:
+    """Return the summary state from the newest entries of a log; None if more entries must be read.
+
+    `is_complete` says that these are all entries. A summary whose covered entries are gone was written while the
+    conversation was cleared, and does not count. Concurrent rolls can write several; the one that covers most counts.
+    `message_tokens` is the current limit, which the stored one does not exceed.
+    """
+    known = {entry.seq for entry in newest}
+    summaries = [entry for entry in newest if entry.kind == SUMMARY_KIND]
+    for entry in sorted(summaries, key=lambda entry: (covered_seq(entry), entry.seq), reverse=True):
+        reach = covered_seq(entry)
+        if reach in known or (is_complete and reach == 0):
+            summary = _build_summary(entry.content, entry.metadata, reach, message_tokens, entry.at)
+            return summary, [other for other in newest if other.seq > reach]
+    return (ConversationSummary("", 0, message_tokens), newest) if is_complete else None
+
+
+def build_summary_entry(summary: ConversationSummary, at: datetime, error: str | None) -> Entry:
+    return Entry(
+        # Two processes that plan the same roll write one summary.
+        id=f"{SUMMARY_KIND}:{summary.covered_seq}:{summary.message_tokens}",
+        kind=SUMMARY_KIND,
+        content=summary.text,
+        at=summary.at or at,
+        metadata={"covers": summary.covered_seq, **_summary_fields(summary), **({"fault": error} if error else {})},
+    )
+
+
+def export_summary(summary: ConversationSummary, messages: Sequence[Message]) -> dict[str, Any]:
+    """Return the fields of a summary for an export, besides its text."""
+    covered = sum(message.seq <= summary.covered_seq for message in messages)
+    at = None if summary.at is None else summary.at.isoformat()
+    return {"messages": covered, "at": at, **_summary_fields(summary)}
+
+
+def import_summary(text: str, fields: Any, messages: int, message_tokens: int) -> tuple[int, ConversationSummary]:
+    """Return how many of an export's messages its summary covers, and the summary."""
+    values = dict(fields) if isinstance(fields, Mapping) else {}
+    covered = check_count("messages of the export's summary", values.get("messages", 0), maximum=messages)
+    check_trust(values.get(TRUST_KEY))
+    unanswered = values.setdefault("unanswered", ())
+    if not isinstance(unanswered, list | tuple) or not all(isinstance(id, str) for id in unanswered):
+        raise BadInput(f"unanswered of the export's summary must be a list of ids; got {unanswered!r:.80}")
+    check_count("most of the export's summary", values.setdefault("most", message_tokens), minimum=1)
+    values.setdefault("noted", True)
+    at = parse_export_time("at of the export's summary", values.get("at"))
+    return covered, _build_summary(text, values, 0, message_tokens, at)
+
+
+def _summary_fields(summary: ConversationSummary) -> dict[str, Any]:
+    return {
+        "most": summary.message_tokens,
+        "noted": summary.is_acknowledged,
+        "unanswered": list(summary.unanswered),
+        TRUST_KEY: summary.trust,
+    }
+
+
+def _build_summary(
+    text: str, fields: Mapping[str, Any], covered: int, message_tokens: int, at: datetime | None
+) -> ConversationSummary:
+    trust = read_trust(fields)
+    return ConversationSummary(
+        text,
+        covered_seq=covered,
+        message_tokens=min(fields["most"], message_tokens),
+        is_acknowledged=bool(fields["noted"]),
+        unanswered=tuple(fields["unanswered"]),
+        at=at,
+        trust=UNKNOWN_TRUST if trust is None else trust,
+    )
+
+
+def parse_export_time(name: str, value: Any) -> datetime | None:
+    """Return an ISO 8601 time of an export; None for None."""
+    if value is None:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{name} must be an ISO 8601 time; got {value!r:.80}") from error
+    return check_utc(name, time)

@@ -1,50 +1,50 @@
-"""What a caller asks to be kept, before it is an item: the options there are, and a check of every one."""
+"""Facts: their options and checks, the trust of sources, dialogue fields in metadata, and the values of keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
-from typing import Any, TypedDict
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
-from recollect.clock import aware
-from recollect.errors import BadInput
-from recollect.tiers.checks import checked_name, checked_plain, checked_writable
+from recollect.clock import to_utc
+from recollect.errors import BadInput, Conflict
+from recollect.security.injection import AGENT_TRUST
+from recollect.stores.base import Records
+from recollect.stores.filters import Where
+from recollect.stores.writes import Put
+from recollect.tiers.indexing import find_all, retry_on_conflict
+from recollect.types import MemoryItem, Space, Turn, make_content_id
+from recollect.validation import check_flag, check_fraction, check_json, check_name, check_text, check_utc, is_number
 
-# How far to trust a text by where it came from, unless the caller says.
-_TRUST = {"user": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.6, "import": 0.6, "web": 0.3}
-_TRUST_OF_OTHERS = 0.5
-_TRUST_OF_PAGES = _TRUST["web"]
+_SOURCE_TRUST = {"user": 1.0, "agent": 0.8, "assistant": 0.8, "system": 1.0, "tool": 0.6, "import": 0.6, "web": 0.3}
+_DEFAULT_TRUST = 0.5
+_MAX_NAME_LENGTH = 256
+_MAX_ID_VARIANTS = 1000
 
-_NAMES = (
-    ("key", 512, "user.units"),
-    ("source", 256, "user"),
-    ("speaker", 256, "Ada"),
-    ("session", 256, "monday"),
+# Names that metadata commonly uses for the dialogue fields; the first one present counts. Ambiguous names such as
+# "name", "thread" and "from" are not listed.
+_SESSION_KEYS = ("session", "session_id", "conversation_id", "thread_id", "chat_id")
+_POSITION_KEYS = ("position", "turn", "turn_index", "turn_id", "message_index", "seq")
+_SPEAKER_KEYS = ("speaker", "role", "author", "sender")
+_TIME_KEYS = ("at", "time", "timestamp", "date", "datetime", "created_at", "session_date", "date_time")
+
+_TIME_FORMATS = (
+    *("%Y/%m/%d (%a) %H:%M", "%Y/%m/%d %H:%M", "%Y/%m/%d", "%I:%M %p on %d %B, %Y"),
+    *("%d %B %Y", "%d %B, %Y", "%B %d, %Y"),
 )
 
 
-class FactOptions(TypedDict, total=False):
-    """What may be said of a fact besides its content. `session`, `position` and `speaker` mark a turn of a dialogue."""
-
-    importance: float | None
-    key: str | None
-    pinned: bool | None
-    metadata: Mapping[str, Any] | None
-    source: str
-    trust: float | None
-    at: datetime | None
-    valid_from: datetime | None
-    valid_to: datetime | None
-    session: str | None
-    position: float | None
-    speaker: str | None
+def source_trust(source: str) -> float:
+    """Return the default trust in a source. A URL counts as the web."""
+    return _SOURCE_TRUST["web"] if "://" in source else _SOURCE_TRUST.get(source, _DEFAULT_TRUST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One fact with its options; None where the caller said nothing."""
+    """A fact with its options; None if the caller left an option out."""
 
     content: str
     importance: float | None = None
@@ -60,107 +60,265 @@ class Fact:
     position: float | None = None
     speaker: str | None = None
 
-    @property
-    def is_turn(self) -> bool:
-        """Whether the caller says that this was said by somebody, or somewhere in a dialogue."""
-        return self.speaker is not None or self.position is not None
 
-    @property
-    def trusted(self) -> float:
-        return self.trust if self.trust is not None else trust_in(self.source or "user")
+def parse_fact(options: Mapping[str, Any]) -> Fact:
+    """Return a checked fact; raise `BadInput` for an unknown option or a bad value. None counts as left out."""
+    if "content" not in options or not options.keys() <= _OPTIONS:
+        unknown = ", ".join(sorted(repr(name) for name in options if name not in _OPTIONS))
+        problem = f"unknown option {unknown}" if unknown else "content is missing"
+        raise BadInput(f"{problem}; the options of a fact are {', '.join(field.name for field in fields(Fact))}")
+    content = check_text("content", options["content"], allow_empty=True)
+    given = {
+        name: _CHECKS[name](name, value) for name, value in options.items() if name in _CHECKS and value is not None
+    }
+    return Fact(content=content, **given)
 
 
-def trust_in(source: str) -> float:
-    """How far a source is trusted. A page goes by its address, and anybody can have one."""
-    return _TRUST_OF_PAGES if "://" in source else _TRUST.get(source, _TRUST_OF_OTHERS)
+def check_metadata(metadata: Any) -> dict[str, Any]:
+    """Return a copy of the metadata as plain JSON; {} for None."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise BadInput(f"metadata must be a dict; got {type(metadata).__name__}")
+    plain: dict[str, Any] = check_json("metadata", dict(metadata))
+    return plain
 
 
-def in_utc(name: str, value: Any) -> datetime:
-    """A moment in UTC, or `BadInput` for what is none, or lies outside the calendar there.
+def check_string(name: str, value: Any) -> str:
+    """Return any string; an id or a key that cannot exist is simply not found."""
+    if not isinstance(value, str):
+        raise BadInput(f"{name} must be a string; got {type(value).__name__}")
+    return value
 
-    One without a time zone could mean any of 38 hours.
+
+def resolve_dialogue(fact: Fact, metadata: Mapping[str, Any]) -> Fact:
+    """Return the fact with its session, position, speaker and time, completed from the usual names in metadata.
+
+    Without a session only the given time counts: a date in the metadata may be a date that the text is about.
     """
-    if not isinstance(value, datetime):
-        raise BadInput(f"{name} is a datetime, not {value!r:.80}")
-    if value.tzinfo is None:
-        raise BadInput(f"{name} is {value}, without a time zone; say which, as in datetime.now(UTC)")
+    session = _parse_name(fact.session if fact.session is not None else _first_value(metadata, _SESSION_KEYS))
+    if session is None:
+        return fact
+    position, speaker = _first_value(metadata, _POSITION_KEYS), _first_value(metadata, _SPEAKER_KEYS)
+    if fact.position is not None or not _is_finite(position):
+        position = fact.position
+    return replace(
+        fact,
+        session=session,
+        position=None if position is None else float(position),
+        speaker=_parse_name(speaker if fact.speaker is None else fact.speaker),
+        at=fact.at or _parse_time(_first_value(metadata, _TIME_KEYS)),
+    )
+
+
+def _check_position(name: str, value: Any) -> float:
+    if not _is_finite(value):
+        raise BadInput(f"{name} must be a finite number; got {value!r:.80}")
+    return float(value)
+
+
+def _check_session(name: str, value: Any) -> str | float:
+    """Return a session's name; in many data sets it is a number."""
+    return value if is_number(value) else check_name(name, value, max_length=_MAX_NAME_LENGTH, example="monday")
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "importance": check_fraction,
+    "key": partial(check_name, max_length=512, example="user.units"),
+    "pinned": check_flag,
+    "metadata": lambda _, value: check_metadata(value),
+    "source": partial(check_name, max_length=_MAX_NAME_LENGTH, example="user"),
+    "trust": check_fraction,
+    "at": check_utc,
+    "valid_from": check_utc,
+    "valid_to": check_utc,
+    "session": _check_session,
+    "position": _check_position,
+    "speaker": partial(check_name, max_length=_MAX_NAME_LENGTH, example="Ada"),
+}
+_OPTIONS = frozenset(("content", *_CHECKS))
+
+
+def _parse_time(value: Any) -> datetime | None:
+    """Return a time from metadata: an epoch, ISO 8601 or a common English form; None for anything else."""
+    if _is_finite(value):
+        return _parse_epoch(float(value))
+    for time_format in (None, *_TIME_FORMATS) if isinstance(value, str) else ():
+        try:
+            if time_format is None:
+                return to_utc(datetime.fromisoformat(value.strip()))
+            return datetime.strptime(value.strip(), time_format).replace(tzinfo=UTC)
+        except (ValueError, OverflowError):  # OverflowError: the first or last day of the calendar in a time zone
+            continue
+    return None
+
+
+def _parse_epoch(seconds: float) -> datetime | None:
+    """Return the time of an epoch in seconds or milliseconds; None for a small number, which is a count or a year."""
+    if seconds > 1e11:
+        seconds /= 1000.0
+    return datetime.fromtimestamp(seconds, UTC) if 3e8 < seconds < 1e11 else None
+
+
+def _first_value(metadata: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    return next((metadata[name] for name in names if metadata.get(name) is not None), None)
+
+
+def _parse_name(value: Any) -> str | None:
+    if isinstance(value, bool) or value is None or isinstance(value, Mapping | list | tuple):
+        return None
+    # One line, so that a name cannot look like several lines where it is shown.
+    return " ".join(str(value).split()) or None
+
+
+def _is_finite(value: Any) -> bool:
     try:
-        return aware(value)
-    except OverflowError as error:
-        raise BadInput(f"{name} is {value}, which lies outside the calendar in UTC") from error
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:  # an integer that is too large for a float
+        return False
 
 
-def facts_of(given: Any) -> list[Fact]:
-    """Dicts as facts, or `BadInput` saying what cannot be meant."""
-    if not isinstance(given, Iterable):
-        raise BadInput(f"add_many takes a list of dicts with a 'content', not {type(given).__name__}")
-    return [_fact_at(place, one) for place, one in enumerate(given)]
+# -------------------- keys: the current value, the history of earlier values, and the ids of both
 
 
-def fact_of(content: Any, options: Mapping[str, Any]) -> Fact:
-    """One fact, or `BadInput` saying what cannot be meant."""
-    return _fact({"content": content, **options})
+async def find_values(store: Records, space: Space, key: str) -> list[MemoryItem]:
+    """Return all values that a key has had, newest first."""
+    return await find_all(store, Where(space, key=key))
 
 
-def _fact_at(place: int, given: Any) -> Fact:
-    with named_by(place):
-        return _fact(given)
+async def find_open_values(store: Records, space: Space, item: MemoryItem) -> list[MemoryItem]:
+    """Return the current values of an item's key that the item would supersede."""
+    values = await _find_overlapping(store, space, item)
+    start = get_valid_from(item)
+    return [value for value in values if value.superseded_by is None and value.live_at(start) and value.id != item.id]
 
 
-@contextmanager
-def named_by(place: int) -> Iterator[None]:
-    """Say which of many it is."""
-    try:
-        yield
-    except BadInput as error:
-        raise type(error)(f"facts[{place}]: {error}") from error
+def can_supersede(trust: float, old: MemoryItem) -> bool:
+    """Return whether a value with this trust may supersede another: trusted as much, or at least as an agent."""
+    return trust >= min(old.trust, AGENT_TRUST)
 
 
-def _fact(given: Any) -> Fact:
-    if not isinstance(given, Mapping):
-        raise BadInput(f"add_many takes dicts with a 'content', not {type(given).__name__}")
-    try:
-        fact = Fact(**given)
-    except TypeError as error:
-        known = [option.name for option in fields(Fact)]
-        unknown = ", ".join(sorted(repr(name) for name in given if name not in known))
-        what = f"there is no option {unknown}" if unknown else "content is missing"
-        raise BadInput(f"{what}; a fact has {', '.join(known)}") from error
-    for name, kind, called in _KINDS:
-        value = getattr(fact, name)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise BadInput(f"{name} is {called}, not {value!r:.80}")
-        if isinstance(value, datetime):
-            in_utc(name, value)
-    _check_shares(fact)
-    if fact.pinned is not None and not isinstance(fact.pinned, bool):
-        raise BadInput(f"pinned is True or False, not {fact.pinned!r:.80}")
-    if fact.content is None:
-        raise BadInput("content is a text, not None")
-    checked_writable("content", fact.content)
-    for name, most, example in _NAMES:
-        value = getattr(fact, name)
-        if isinstance(value, str):
-            checked_name(f"a {name}", value, most, example)
-    return fact if fact.metadata is None else replace(fact, metadata=checked_plain("metadata", dict(fact.metadata)))
+def get_valid_from(item: MemoryItem) -> datetime:
+    return item.valid_from or item.created_at
 
 
-def _check_shares(fact: Fact) -> None:
-    for name, value in (("importance", fact.importance), ("trust", fact.trust)):
-        if value is not None and not 0.0 <= value <= 1.0:
-            raise BadInput(f"{name} is a number from 0 to 1, not {value!r:.80}")
+def end_value(old: MemoryItem, successor: MemoryItem) -> Put:
+    """Return the write that supersedes a value: it ends where its successor begins, unless it ended before."""
+    end = get_valid_from(successor)
+    if old.valid_to is not None:
+        end = min(old.valid_to, end)
+    return Put(
+        item=replace(old, valid_to=max(end, get_valid_from(old)), superseded_by=successor.id), expect=old.version
+    )
 
 
-_KINDS: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
-    ("content", str, "a text"),
-    ("importance", (int, float), "a number from 0 to 1"),
-    ("key", str, "a text"),
-    ("metadata", Mapping, "a mapping"),
-    ("source", str, "a text"),
-    ("trust", (int, float), "a number from 0 to 1"),
-    ("at", datetime, "a datetime"),
-    ("valid_from", datetime, "a datetime"),
-    ("valid_to", datetime, "a datetime"),
-    ("session", (str, int), "a text"),
-    ("speaker", str, "a text"),
-)
+def turn_id_parts(turn: Turn | None) -> list[str]:
+    """Return the parts of an id that distinguish equal texts at different places of a dialogue."""
+    if turn is None:
+        return []
+    return [f"session={turn.session}", f"speaker={turn.speaker}", f"position={turn.position!r}"]
+
+
+def can_use_content_id(item: MemoryItem, stored: MemoryItem | None) -> bool:
+    """Return whether an unkeyed item can have the id of its content; a superseded value of a key may have it."""
+    return item.key is None and (stored is None or stored.key is None or stored.superseded_by is None)
+
+
+async def assign_id(store: Records, space: Space, item: MemoryItem) -> tuple[MemoryItem, MemoryItem | None]:
+    """Return the item with its id, and the unkeyed item of the same content that it supersedes, if any.
+
+    The id is that of the key's current value if the content is the same. A superseded value that is stored again
+    becomes a new item, so that the history stays as it was.
+    """
+    values = [] if item.key is None else await _find_overlapping(store, space, item)
+    for value in values:
+        if value.superseded_by is None and (value.content, value.turn) == (item.content, item.turn):
+            return replace(item, id=value.id), None
+    displaced: MemoryItem | None = None
+    for parts in candidate_id_parts(item):
+        id = make_content_id(space, item.content, *parts)
+        found = await store.get(space, id)
+        stored = found[0] if found else None
+        if stored is None or can_use_content_id(item, stored):
+            return replace(item, id=id), displaced
+        if stored.superseded_by is None and stored.key == item.key:
+            return replace(item, id=id), None  # another writer stored the value meanwhile
+        if stored.key is None and stored.superseded_by is None:
+            # An unkeyed item becomes the value of the key, unless the key has a later value.
+            if all(get_valid_from(value) <= get_valid_from(stored) for value in values):
+                return replace(item, id=id), None
+            displaced = displaced or stored
+    raise Conflict(f"the key {item.key!r} got the same content {_MAX_ID_VARIANTS:,} times at one moment; try again")
+
+
+def candidate_id_parts(item: MemoryItem) -> Iterator[list[str]]:
+    """Yield what an id is derived from besides the content, in the order to try.
+
+    The content alone comes first, also for a keyed item: adding a key to a known fact means that fact.
+    """
+    yield turn_id_parts(item.turn)
+    if item.key is None:  # the content is a former value of a key
+        yield from ([*turn_id_parts(item.turn), "without a key", str(n)] for n in range(_MAX_ID_VARIANTS))
+        return
+    yield [f"key={item.key}", *turn_id_parts(item.turn)]  # the content is known under another key
+    for n in range(_MAX_ID_VARIANTS):  # a former value of this key
+        yield [item.key, item.created_at.isoformat(), str(n)]
+
+
+async def write_keyed_facts(store: Records, space: Space, puts: list[Put], keyed: list[MemoryItem]) -> None:
+    """Write `puts` and supersede the older values of the keys, in one transaction. After a `Conflict`, call it again.
+
+    Values are ordered by when they became valid, so a value that is stored late takes its place in the history.
+    """
+    values = {item.key: await _find_overlapping(store, space, item) for item in keyed}
+    endings = _end_older_values(values, keyed)
+    if not puts and not endings:
+        return
+    await store.write(*(_insert_into_history(put, values) for put in puts), *endings)
+    ended_keys = {put.item.key for put in endings}
+    # A write that ends a value checks its version. The first values of a key have nothing to check, so two concurrent
+    # writers can both succeed.
+    for item in keyed:
+        if item.key not in ended_keys:
+            await retry_on_conflict(partial(_resolve_double_values, store, space, item), f"the key {item.key!r}")
+
+
+def _end_older_values(values: Mapping[str | None, list[MemoryItem]], keyed: list[MemoryItem]) -> list[Put]:
+    return [
+        end_value(old, item)
+        for item in {item.key: item for item in keyed}.values()
+        for old in values[item.key]
+        if old.id != item.id
+        and get_valid_from(old) <= get_valid_from(item)
+        and (old.superseded_by is None or old.live_at(get_valid_from(item)))
+        and can_supersede(item.trust, old)
+    ]
+
+
+def _insert_into_history(put: Put, values: Mapping[str | None, list[MemoryItem]]) -> Put:
+    """Return the write of a value; if a later value exists, it ends where that one begins."""
+    item = put.item
+    later = [
+        value
+        for value in values.get(item.key, ())
+        if value.id != item.id and get_valid_from(value) > get_valid_from(item)
+    ]
+    if not later:
+        return put
+    successor = min(later, key=get_valid_from)
+    end = get_valid_from(successor) if item.valid_to is None else min(item.valid_to, get_valid_from(successor))
+    return replace(put, item=replace(item, valid_to=end, superseded_by=successor.id))
+
+
+async def _resolve_double_values(store: Records, space: Space, item: MemoryItem) -> None:
+    current = [value for value in await _find_overlapping(store, space, item) if value.superseded_by is None]
+    if len(current) > 1:
+        winner = next(
+            (value for value in current if all(can_supersede(value.trust, other) for other in current)), current[0]
+        )
+        await store.write(*(end_value(value, winner) for value in current if value is not winner))
+
+
+async def _find_overlapping(store: Records, space: Space, item: MemoryItem) -> list[MemoryItem]:
+    """Return the values of an item's key that end after the item begins."""
+    return await find_all(store, Where(space, key=item.key, open_at=get_valid_from(item)))

@@ -1,69 +1,245 @@
-"""What of an item is embedded, and by which words it is found."""
+"""Terms, passages and vectors of items, and the base class, checks and retries that tiers share."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import accumulate, pairwise
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-from recollect.stores.vectors import MOST_PASSAGES
-from recollect.values import MemoryItem
-from recollect.words import analyse, date_terms
+import numpy as np
+from numpy.typing import NDArray
 
-# About 180 words are 240 word pieces: what a small encoder reads at once without cutting.
+from recollect.clock import Clock
+from recollect.errors import BadQuery, BadVector, Conflict, EmbeddingModelMismatch
+from recollect.language.analysis import analyze, build_date_terms
+from recollect.models.embedding import Embedding
+from recollect.security.redaction import LARGE_TEXT_LENGTH
+from recollect.settings import Settings
+from recollect.stores.base import Records
+from recollect.stores.codec import MAX_PASSAGES
+from recollect.stores.filters import Where
+from recollect.stores.overlay import iter_pages
+from recollect.stores.search import SearchMode, SearchQuery
+from recollect.stores.writes import Model, Put
+from recollect.types import Hit, MemoryItem, Scope, Tier
+from recollect.validation import check_choice, check_count, check_fraction, check_text
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
+
+PARAPHRASE_KEY = "plainly"
+"""Metadata key of a paraphrase in plain sentences, one a line. It is stored, so that a new model embeds it too."""
+
+MAX_HITS = 1_000_000
+
+_MAX_QUERY_LENGTH = 20_000
+# 180 words are about 240 word pieces; MiniLM reads at most 256.
 _PASSAGE_WORDS = 180
-
-PLAINLY = "plainly"
-"""Where the metadata of an item tells in plain words what its text says in others, a sentence a line.
-
-It is kept with the item, so that whoever embeds it again, or takes it elsewhere, embeds the same.
-"""
-
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
+# Analysis of more characters takes over 10 ms and is done in a thread.
+_THREADED_ANALYSIS_CHARS = 20_000
+# Each attempt fails only if the store was re-embedded meanwhile.
+_MAX_MODEL_CHANGES = 64
+# Each conflict means that another writer succeeded.
+_MAX_CONFLICTS = 1000
 
 
-def passages(content: str) -> list[str]:
-    """A text in parts that an embedder can read whole, cut between sentences; a short text is one part.
+class ItemSearch(Protocol):
+    """The search that a tier uses; `recollect.retrieval.search.HybridSearch` implements it."""
 
-    Each gets a vector of its own, so that one paragraph of a long note can be the answer.
+    async def search(self, query: SearchQuery, /) -> list[Hit]:
+        """Return the relevant hits, best first, and count an access to each."""
+
+
+class ItemTier:
+    """Base class of tiers whose items are found by hybrid search.
+
+    `act` returns a deterministic id for the next write of a retried step, and None outside a step.
     """
+
+    _tier: Tier
+
+    def __init__(
+        self,
+        store: Records,
+        embedding: Embedding,
+        searcher: ItemSearch,
+        *,
+        scope: Scope,
+        settings: Settings,
+        clock: Clock,
+        act: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._embedding = embedding
+        self._searcher = searcher
+        self._scope = scope
+        self._settings = settings
+        self._clock = clock
+        self._next_action_id = act
+        self._space = scope.space(self._tier)
+
+    async def _search(
+        self,
+        query: str,
+        n: int,
+        min_relevance: float | None,
+        where: Where,
+        *,
+        at: datetime,
+        now: datetime,
+        mode: SearchMode = "hybrid",
+    ) -> list[Hit]:
+        if min_relevance is None:
+            min_relevance = self._settings.min_relevance
+        search_query = SearchQuery(
+            text=check_query(query),
+            where=where,
+            n=check_limit(n),
+            min_relevance=check_fraction("min_relevance", min_relevance, error=BadQuery),
+            mode=check_choice("mode", mode, ("hybrid", "dense", "text"), error=BadQuery),
+            now=at,
+            asked_at=now,
+        )
+        return await with_current_model(self._embedding, lambda _: self._searcher.search(search_query))
+
+
+async def find_all(store: Records, where: Where) -> list[MemoryItem]:
+    """Return all matching items, newest first."""
+    return [item async for page in iter_pages(store, where) for item in page]
+
+
+def check_query(query: Any) -> str:
+    return check_text("query", query, max_length=_MAX_QUERY_LENGTH, error=BadQuery)
+
+
+def check_limit(n: Any) -> int:
+    return check_count("n", n, maximum=MAX_HITS, error=BadQuery)
+
+
+def split_passages(content: str) -> list[str]:
+    """Split a text at sentence ends into passages that an embedder reads whole. Each passage gets its own vector."""
     if len(content.split()) <= _PASSAGE_WORDS:
         return [content]
-    parts: list[str] = []
+    passages: list[str] = []
     words: list[str] = []
     for sentence in _SENTENCE_END.split(content):
-        for piece in _pieces(sentence.split()):
+        rest = sentence.split()
+        while rest:
+            piece, rest = rest[:_PASSAGE_WORDS], rest[_PASSAGE_WORDS:]
             if words and len(words) + len(piece) > _PASSAGE_WORDS:
-                parts.append(" ".join(words))
+                passages.append(" ".join(words))
                 words = []
             words.extend(piece)
     if words:
-        parts.append(" ".join(words))
-    # Nothing is dropped from a very long text: its last part holds all that is left.
-    return [*parts[: MOST_PASSAGES - 1], " ".join(parts[MOST_PASSAGES - 1 :])] if len(parts) > MOST_PASSAGES else parts
+        passages.append(" ".join(words))
+    if len(passages) <= MAX_PASSAGES:
+        return passages
+    return [*passages[: MAX_PASSAGES - 1], " ".join(passages[MAX_PASSAGES - 1 :])]
 
 
-def to_embed(item: MemoryItem) -> list[str]:
-    """The texts that an item is found by the meaning of: what it says, and that in plain words."""
-    parts = passages(item.content)
-    return [*parts, *plain_sentences(item)[: MOST_PASSAGES - len(parts)]]
+def texts_to_embed(item: MemoryItem) -> list[str]:
+    """Return the passages of an item and its paraphrase, at most `MAX_PASSAGES` texts."""
+    passages = split_passages(item.content)
+    return [*passages, *read_paraphrase(item)[: MAX_PASSAGES - len(passages)]]
 
 
-def plain_sentences(item: MemoryItem) -> list[str]:
-    """What an item says in plain words, where that is kept beside its own."""
-    told = item.metadata.get(PLAINLY)
-    return [line for line in told.splitlines() if line.strip()] if isinstance(told, str) else []
+def read_paraphrase(item: MemoryItem) -> list[str]:
+    paraphrase = item.metadata.get(PARAPHRASE_KEY)
+    return [line for line in paraphrase.splitlines() if line.strip()] if isinstance(paraphrase, str) else []
 
 
-def index_terms(item: MemoryItem) -> tuple[str, ...]:
-    """The item's words, with those that only its plain wording has; for what was said in a dialogue also the day."""
-    terms = analyse(item.content)
-    if plainly := plain_sentences(item):
-        said = set(terms)
-        terms.extend(dict.fromkeys(term for term in analyse(" ".join(plainly)) if term not in said))
+def extract_index_terms(item: MemoryItem) -> tuple[str, ...]:
+    """Return an item's terms, the new terms of its paraphrase, and for a turn of a dialogue the terms of its date."""
+    terms = analyze(item.content)
+    if paraphrase := read_paraphrase(item):
+        known = set(terms)
+        terms.extend(dict.fromkeys(term for term in analyze(" ".join(paraphrase)) if term not in known))
     if item.turn is not None:
-        terms.extend(date_terms(item.created_at))
+        terms.extend(build_date_terms(item.created_at))
     return tuple(terms)
 
 
-def _pieces(words: list[str]) -> list[list[str]]:
-    """A sentence longer than a passage in parts of passage length."""
-    return [words[at : at + _PASSAGE_WORDS] for at in range(0, len(words), _PASSAGE_WORDS)]
+async def embed_items(embedding: Embedding, items: Sequence[MemoryItem]) -> list[NDArray[np.float32]]:
+    """Return the vectors of each item, one a passage."""
+    texts = [texts_to_embed(item) for item in items]
+    rows = await embedding.embed([text for passages in texts for text in passages])
+    return [rows[start:end] for start, end in pairwise(accumulate(map(len, texts), initial=0))]
+
+
+async def build_puts(embedding: Embedding, model: Model, items: Sequence[MemoryItem], *, expect: int = 0) -> list[Put]:
+    """Return the writes of items with their terms and vectors."""
+    if sum(len(item.content) for item in items) < _THREADED_ANALYSIS_CHARS:
+        terms = [extract_index_terms(item) for item in items]
+    else:
+        terms = await asyncio.to_thread(lambda: [extract_index_terms(item) for item in items])
+    vectors = await embed_items(embedding, items)
+    return [
+        Put(item=item, vectors=item_vectors, terms=item_terms, model=model, expect=expect)
+        for item, item_vectors, item_terms in zip(items, vectors, terms, strict=True)
+    ]
+
+
+def current_model(embedding: Embedding) -> Model:
+    return Model(embedding.name, embedding.dim, embedding.fingerprint)
+
+
+async def with_current_model(embedding: Embedding, act: Callable[[Model], Awaitable[_Result]]) -> _Result:
+    """Call `act` with the current model; call it again if this memory changed the model meanwhile.
+
+    If the model is unchanged, the store is bound to another model: the error is raised.
+    """
+    for _ in range(_MAX_MODEL_CHANGES):
+        model = current_model(embedding)
+        try:
+            return await act(model)
+        except (EmbeddingModelMismatch, BadVector):
+            await embedding.wait_for_switch()
+            if current_model(embedding) == model:
+                raise
+    raise Conflict(f"the store's embedding model changed {_MAX_MODEL_CHANGES} times; try again later")
+
+
+def split_batches(
+    values: Iterable[_Value], size: Callable[[_Value], int], max_size: int, max_count: int = sys.maxsize
+) -> Iterator[list[_Value]]:
+    """Split values into batches of limited total size and count; a larger value is alone in its batch."""
+    batch: list[_Value] = []
+    total = 0
+    for value in values:
+        if batch and (len(batch) == max_count or total + size(value) > max_size):
+            yield batch
+            batch, total = [], 0
+        batch.append(value)
+        total += size(value)
+    if batch:
+        yield batch
+
+
+async def retry_on_conflict(act: Callable[[], Awaitable[_Result]], name: str) -> _Result:
+    """Call `act` again after each `Conflict`; raise `Conflict` with `name`, of the operation, after 1,000 attempts."""
+    for attempt in range(_MAX_CONFLICTS):
+        try:
+            return await act()
+        except Conflict:
+            await back_off(attempt)
+    raise Conflict(f"{name} conflicted {_MAX_CONFLICTS:,} times; nothing was stored, try again later")
+
+
+async def back_off(attempt: int) -> None:
+    """Sleep before the next attempt: 1 ms more after each one, at most 50 ms."""
+    await asyncio.sleep(min(0.001 * attempt, 0.05))
+
+
+async def call_with_text(
+    length: int, function: Callable[_Arguments, _Result], *args: _Arguments.args, **options: _Arguments.kwargs
+) -> _Result:
+    """Call a function that scans a text of this length; in a thread if it would block the event loop for long."""
+    if length > LARGE_TEXT_LENGTH:
+        return await asyncio.to_thread(function, *args, **options)
+    return function(*args, **options)

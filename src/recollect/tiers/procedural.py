@@ -1,85 +1,268 @@
-"""How things are done: procedures by name, in versions, with a record of how each has worked."""
+"""Procedural memory: named procedures in versions, each with the outcomes of its trials and a success rate."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, Literal
 
-from recollect.clock import Clock
-from recollect.errors import Conflict, NotFound
-from recollect.guard.policy import Policy
-from recollect.inference.base import Embedding
-from recollect.settings import Settings
-from recollect.stores.base import Records
-from recollect.stores.ops import Model, Put
-from recollect.stores.question import Question
-from recollect.stores.where import Condition, Where
-from recollect.tiers.entries import checked_id
-from recollect.tiers.indexing import index_terms
-from recollect.tiers.one_model import under_one_model
-from recollect.tiers.outcomes import SuccessRate, author_of, rank
-from recollect.tiers.patience import pause
-from recollect.tiers.procedure import Procedure, changed, item_of, procedure_of, version_id
-from recollect.tiers.procedure_input import (
-    checked_body,
-    checked_description,
-    checked_key,
-    checked_note,
-    checked_prefix,
-    checked_seconds,
-    checked_share,
-    checked_success,
-    checked_tag,
-    checked_tags,
-    checked_trust,
-    checked_version,
-)
-from recollect.tiers.semantic import Searcher, checked_count, checked_query, embedded
-from recollect.values import Hit, MemoryItem, Scope, Space
+from recollect.clock import from_micros, to_micros
+from recollect.errors import BadInput, Conflict, NotFound
+from recollect.security.injection import AGENT_TRUST
+from recollect.security.redaction import RedactionPolicy
+from recollect.stores.filters import Condition, Where
+from recollect.stores.writes import Model, Put
+from recollect.tiers.facts import source_trust
+from recollect.tiers.indexing import ItemTier, build_puts, check_limit, find_all, retry_on_conflict, with_current_model
+from recollect.tiers.log_entries import check_id
+from recollect.types import Hit, MemoryItem, Scope, Space, make_content_id
+from recollect.validation import check_count, check_flag, check_fraction, check_name, check_number, check_text
 
-T = TypeVar("T")
+MIN_PROCEDURE_TRUST = AGENT_TRUST
+"""Text that is trusted less can be a fact, but never a procedure."""
 
-# Whoever is refused has lost to another's write, so this many others at once would have to win in turn.
-_TRIES = 1000
-_PAGE = 500
+RECENT_TRIALS = 10
+MAX_NOTES = 20
+MAX_TRIAL_IDS = 50
 
-_NEWEST = Condition("standing", "ne", "superseded")
-_CURRENT = Condition("standing", "eq", "current")
+# Two-sided normal quantiles of 95 % and 99 %.
+_Z_95 = 1.959964
+_Z_99 = 2.575829
+
+_MAX_KEY_LENGTH = 256
+_MAX_TAG_LENGTH = 64
+_MAX_TAGS = 32
+_MAX_DESCRIPTION_LENGTH = 4_000
+_MAX_NOTE_LENGTH = 2_000
+# 30 years. The sum of many such numbers still has its seconds.
+_MAX_SECONDS = 1e9
+
+_IS_NEWEST = Condition("standing", "ne", "superseded")
+_IS_CURRENT = Condition("standing", "eq", "current")
+
+ProcedureStatus = Literal["current", "superseded", "retired"]
 
 
-class ProceduralMemory:
-    """Procedures of one agent. Made by `AgentMemory`, which gives it its store, embedder and search.
+# -------------------- outcomes of trials
 
-    Each version is an item of its own. One of a key's versions is the newest; it is current, or retired with its key.
-    """
 
-    def __init__(
-        self,
-        store: Records,
-        embedding: Embedding,
-        search: Searcher,
-        *,
-        scope: Scope,
-        settings: Settings,
-        clock: Clock,
-        act: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        self._act = act
-        self._store = store
-        self._embedding = embedding
-        self._search = search
-        self._scope = scope
-        self._settings = settings
-        self._clock = clock
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+@dataclass(frozen=True, slots=True)
+class SuccessRate:
+    """Share of successes with the bounds of its 95 % confidence interval; without trials 0, 0 and 1."""
+
+    rate: float
+    lower: float
+    upper: float
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeNote:
+    """A note about one outcome. The authors are hashed, because all users of the agent can read the note."""
+
+    at: datetime
+    success: bool
+    text: str
+    author_hashes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcomes:
+    """Statistics of the trials of a procedure. Their size does not grow with the number of trials."""
+
+    trials: int = 0
+    successes: int = 0
+    recent: tuple[bool, ...] = ()
+    """The newest outcomes, newest last."""
+    bar: float | None = None
+    """The rate that the recent outcomes must reach; None unless demoted."""
+    timed: int = 0
+    seconds: float = 0.0
+    """The sum over the timed trials."""
+    last_at: datetime | None = None
+    notes: tuple[OutcomeNote, ...] = ()
+    counted: tuple[str, ...] = ()
+    """The ids of the newest trials, which are not counted again."""
 
     @property
-    def space(self) -> Space:
-        return self._scope.space("procedural")
+    def demoted(self) -> bool:
+        return self.bar is not None
+
+    @property
+    def success_rate(self) -> SuccessRate:
+        return wilson_interval(self.successes, self.trials)
+
+    @property
+    def recent_rate(self) -> SuccessRate:
+        return wilson_interval(sum(self.recent), len(self.recent))
+
+    @property
+    def mean_seconds(self) -> float | None:
+        return self.seconds / self.timed if self.timed else None
+
+    def add_trial(
+        self,
+        success: bool,
+        at: datetime,
+        *,
+        seconds: float | None = None,
+        note: str | None = None,
+        id: str | None = None,
+        by: tuple[str, ...] = (),
+    ) -> TrialOutcomes:
+        """Return the statistics with one more trial; unchanged if the id is counted already."""
+        if id is not None and id in self.counted:
+            return self
+        notes = self.notes if note is None else (*self.notes, OutcomeNote(at, success, note, by))[-MAX_NOTES:]
+        outcomes = replace(
+            self,
+            trials=self.trials + 1,
+            successes=self.successes + success,
+            recent=(*self.recent, success)[-RECENT_TRIALS:],
+            timed=self.timed + (seconds is not None),
+            seconds=self.seconds + (seconds or 0.0),
+            last_at=at if self.last_at is None else max(at, self.last_at),
+            notes=notes,
+            counted=self.counted if id is None else (*self.counted, id)[-MAX_TRIAL_IDS:],
+        )
+        return replace(outcomes, bar=_compute_bar(outcomes))
+
+
+def hash_author(user: str, session: str | None = None) -> str:
+    """Return the hash of a user, or of one of their sessions, for `OutcomeNote.author_hashes`."""
+    return hashlib.blake2b(json.dumps([user, session]).encode(), digest_size=12).hexdigest()
+
+
+def wilson_interval(successes: int, trials: int, deviations: float = _Z_95) -> SuccessRate:
+    """Return the rate with the bounds of Wilson's score interval.
+
+    Unlike a Beta posterior it needs no prior and is a closed formula. Unlike the normal interval it keeps its coverage
+    for few trials and for rates of 0 and 1.
+    """
+    if trials == 0:
+        return SuccessRate(0.0, 0.0, 1.0, 0)
+    rate = successes / trials
+    square = deviations * deviations
+    center = (successes + square / 2) / (trials + square)
+    reach = deviations * math.sqrt(trials * rate * (1 - rate) + square / 4) / (trials + square)
+    return SuccessRate(
+        rate=rate,
+        lower=0.0 if successes == 0 else center - reach,
+        upper=1.0 if successes == trials else center + reach,
+        trials=trials,
+    )
+
+
+# An untried procedure ranks as if it had worked once in two trials.
+UNTRIED_RANK = wilson_interval(1, 2).lower
+
+
+def rank_outcomes(outcomes: TrialOutcomes) -> tuple[bool, float, int]:
+    """Return a sort key; higher is better.
+
+    Demoted procedures are last. The others are ordered by the lower bound of their rate, so 9 of 10 beats 1 of 1. An
+    untried one ranks below those that worked more often than not, and above those that only failed.
+    """
+    rate = outcomes.success_rate
+    return not outcomes.demoted, rate.lower if rate.trials else UNTRIED_RANK, rate.trials
+
+
+def estimate_success(outcomes: TrialOutcomes) -> float:
+    """Return the estimated probability of success; 0.5 without trials. If demoted, only recent trials count."""
+    rate = outcomes.recent_rate if outcomes.demoted else outcomes.success_rate
+    return (rate.lower + rate.upper) / 2
+
+
+def _compute_bar(outcomes: TrialOutcomes) -> float | None:
+    """Return the bar of `TrialOutcomes`.
+
+    A procedure is demoted if the 99 % intervals of its recent and its earlier outcomes do not overlap. The rule is
+    applied after each trial: within 200 trials it demotes one in twenty steady procedures, and 95 % intervals would
+    demote one in three. A drop from 0.9 to 0.3 is noticed after about ten trials. The bar is stored, because a long run
+    of failures would otherwise become the history that failures are compared with.
+    """
+    recent = sum(outcomes.recent)
+    if outcomes.bar is not None:
+        return None if recent >= outcomes.bar * len(outcomes.recent) else outcomes.bar
+    before = wilson_interval(outcomes.successes - recent, outcomes.trials - len(outcomes.recent), _Z_99)
+    return before.lower if wilson_interval(recent, len(outcomes.recent), _Z_99).upper < before.lower else None
+
+
+# Fields of `TrialOutcomes` that are stored as they are.
+_PLAIN_FIELDS = ("trials", "successes", "bar", "timed", "seconds")
+
+
+def outcomes_to_json(outcomes: TrialOutcomes) -> dict[str, Any]:
+    return {
+        **{name: getattr(outcomes, name) for name in _PLAIN_FIELDS},
+        "recent": "".join("1" if success else "0" for success in outcomes.recent),
+        "last_at": None if outcomes.last_at is None else to_micros(outcomes.last_at),
+        "notes": [[to_micros(note.at), note.success, note.text, *note.author_hashes] for note in outcomes.notes],
+        **({"counted": list(outcomes.counted)} if outcomes.counted else {}),
+    }
+
+
+def outcomes_from_json(data: Mapping[str, Any]) -> TrialOutcomes:
+    return TrialOutcomes(
+        **{name: data[name] for name in _PLAIN_FIELDS},
+        recent=tuple(success == "1" for success in data["recent"]),
+        last_at=None if data["last_at"] is None else from_micros(data["last_at"]),
+        notes=tuple(
+            OutcomeNote(from_micros(at), success, text, tuple(hashes)) for at, success, text, *hashes in data["notes"]
+        ),
+        counted=tuple(data.get("counted", ())),
+    )
+
+
+# -------------------- procedures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Procedure:
+    """One version of a procedure, with the outcomes of its trials."""
+
+    id: str
+    key: str
+    version: int
+    body: str
+    description: str
+    tags: tuple[str, ...]
+    source: str
+    trust: float
+    created_at: datetime
+    standing: ProcedureStatus = "current"
+    restored_from: int | None = None
+    """The older version that a rollback restored as this one, with its outcomes."""
+    outcomes: TrialOutcomes = field(default_factory=TrialOutcomes)
+
+    @property
+    def current(self) -> bool:
+        return self.standing == "current"
+
+    @property
+    def retired(self) -> bool:
+        return self.standing == "retired"
+
+    @property
+    def demoted(self) -> bool:
+        return self.outcomes.demoted
+
+    @property
+    def success_rate(self) -> SuccessRate:
+        return self.outcomes.success_rate
+
+
+class ProceduralMemory(ItemTier):
+    """Procedures of one agent, as `AgentMemory.procedural`.
+
+    Each version is an item. The newest version of a key is current, or retired with its key.
+    """
+
+    _tier = "procedural"
 
     async def save(
         self,
@@ -91,226 +274,284 @@ class ProceduralMemory:
         source: str = "user",
         trust: float | None = None,
     ) -> Procedure:
-        """Keep a procedure: as a new version when the body changed, else with what is new in description and tags.
+        """Store a procedure; if its body changed, as a new version.
 
-        An empty description or no tags leave those it has. A retired procedure that is saved is in use again.
-        What is trusted less than the agent itself (by its `source`, or as `trust` says) is refused.
+        An empty description and no tags keep the stored ones. Saving a retired procedure makes it current. Raise
+        `BadInput` if `source` or `trust` is trusted less than an agent.
         """
-        policy = Policy.of(self._settings)
-        given = Procedure(
+        policy = RedactionPolicy.from_settings(self._settings)
+        body = check_text("body", body, max_length=self._settings.max_content)
+        procedure = Procedure(
             id="",
-            key=checked_key(key),
+            key=validate_procedure_key(key),
             version=1,
-            body=policy.text("body", checked_body(body, self._settings.max_content)).value,
-            description=policy.text("description", checked_description(description)).value,
-            tags=checked_tags(tags),
+            body=policy.redact_text("body", body).value,
+            description=policy.redact_text("description", validate_description(description)).value,
+            tags=validate_tags(tags),
             source=source,
-            trust=checked_trust(source, trust),
+            trust=validate_procedure_trust(source, trust),
             created_at=self._clock(),
         )
-        return await self._until_written(key, lambda: self._save(given))
+        return await retry_on_conflict(lambda: self._save_version(procedure), f"the procedure {key!r}")
 
     async def get(self, key: str, version: int | None = None) -> Procedure | None:
-        """The newest version, retired or not, or the one asked for; None when there is none."""
-        key = checked_key(key)
+        """Return a version, by default the newest, retired or not; None if there is none."""
+        key = validate_procedure_key(key)
         if version is None:
-            newest = await self._newest(key)
-            return procedure_of(newest) if newest else None
-        found = await self._store.get(self.space, version_id(self.space, key, checked_version(version)))
-        return procedure_of(found[0]) if found else None
+            newest = await self._find_newest(key)
+            return procedure_from_item(newest) if newest else None
+        check_count("version", version, minimum=1)
+        items = await self._store.get(self._space, procedure_version_id(self._space, key, version))
+        return procedure_from_item(items[0]) if items else None
 
     async def record_outcome(
-        self,
-        key: str,
-        success: bool,
-        *,
-        note: str | None = None,
-        seconds: float | None = None,
-        id: str | None = None,
+        self, key: str, success: bool, *, note: str | None = None, seconds: float | None = None, id: str | None = None
     ) -> Procedure:
-        """Count a trial of the newest version. None is lost, however many are recorded at once.
+        """Count a trial of the newest version; concurrent calls are all counted.
 
-        A trial with an `id` that was counted lately is the same trial, and not counted again.
-
-        Notes stay with the outcome and out of search: they often quote what a tool said.
+        A trial whose `id` was counted recently is not counted again. Notes are not searched, because they often quote
+        tools. `seconds` is the duration of the trial.
         """
-        key = checked_key(key)
-        success = checked_success(success)
-        note = None if note is None else Policy.of(self._settings).text("note", checked_note(note) or "").value or None
-        seconds = checked_seconds(seconds)
-        id = self._act() if id is None else checked_id(id)
+        key = validate_procedure_key(key)
+        check_flag("success", success)
+        if note is not None:
+            policy = RedactionPolicy.from_settings(self._settings)
+            note = policy.redact_text("note", validate_note(note)).value or None
+        if seconds is not None:
+            seconds = check_number("seconds", seconds, maximum=_MAX_SECONDS)
+        id = self._next_action_id() if id is None else check_id(id)
         scope = self._scope
-        by = tuple(author_of(scope.user, session) for session in dict.fromkeys((None, scope.session)))
+        authors = tuple(hash_author(scope.user, session) for session in dict.fromkeys((None, scope.session)))
 
         async def count() -> Procedure:
-            item = await self._known(key)
-            known = procedure_of(item)
-            outcomes = known.outcomes.after(success, self._clock(), seconds=seconds, note=note, id=id, by=by)
-            if outcomes == known.outcomes:
-                return known
-            counted = replace(known, outcomes=outcomes)
-            await self._store.write(Put(item=changed(item, counted), expect=item.version))
+            item = await self._require_newest(key)
+            procedure = procedure_from_item(item)
+            outcomes = procedure.outcomes.add_trial(
+                success, self._clock(), seconds=seconds, note=note, id=id, by=authors
+            )
+            if outcomes == procedure.outcomes:
+                return procedure
+            counted = replace(procedure, outcomes=outcomes)
+            await self._store.write(Put(item=update_procedure_item(item, counted), expect=item.version))
             return counted
 
-        # `expect` is what keeps the count right. Taking turns spares those of this process from refusing each other.
-        async with self._turns.setdefault(key, asyncio.Lock()):
-            return await self._until_written(key, count)
+        return await retry_on_conflict(count, f"the procedure {key!r}")
 
     async def success_rate(self, key: str) -> SuccessRate:
-        """How often the newest version has worked, with Wilson's 95 % bounds."""
-        return procedure_of(await self._known(checked_key(key))).success_rate
+        """Return the success rate of the newest version with the bounds of its 95 % interval."""
+        return procedure_from_item(await self._require_newest(validate_procedure_key(key))).success_rate
 
     async def best(self, tag: str | None = None, prefix: str | None = None, n: int = 3) -> list[Procedure]:
-        """The procedures most sure to work, best first: by the lower bound of their success rate.
-
-        Retired ones are left out and demoted ones come last. Untried ones come after all that have worked more often
-        than not, and before those that have only failed.
-        """
-        n = checked_count(n)
-        found = await self.all(tag=tag, prefix=prefix)
-        # Sorted by key before, so that equals come in the same order every time.
-        return sorted(found, key=lambda one: rank(one.outcomes), reverse=True)[:n]
+        """Return the procedures most sure to work, ordered as by `rank_outcomes`, without retired ones."""
+        n = check_limit(n)
+        procedures = await self.all(tag=tag, prefix=prefix)
+        return sorted(procedures, key=lambda procedure: rank_outcomes(procedure.outcomes), reverse=True)[:n]
 
     async def all(self, *, tag: str | None = None, prefix: str | None = None, retired: bool = False) -> list[Procedure]:
-        """The newest versions, by key, of all procedures with a tag and whose key begins with a prefix."""
-        tag = None if tag is None else checked_tag(tag)
-        prefix = "" if prefix is None else checked_prefix(prefix)
-        conditions = [_NEWEST if retired else _CURRENT]
-        if prefix:
+        """Return the newest versions, sorted by key, of the procedures with a tag and a key prefix."""
+        conditions = [_IS_NEWEST if retired else _IS_CURRENT]
+        if prefix is not None and check_text("prefix", prefix, allow_empty=True):
             conditions.append(Condition("key", "prefix", prefix))
         if tag is not None:
-            conditions.append(Condition("tags", "has", tag))
-        items = await self._every(Where(self.space, conditions=tuple(conditions)))
-        return sorted((procedure_of(item) for item in items), key=lambda one: one.key)
+            conditions.append(Condition("tags", "has", _validate_tag(tag)))
+        items = await find_all(self._store, Where(self._space, conditions=tuple(conditions)))
+        return sorted((procedure_from_item(item) for item in items), key=lambda procedure: procedure.key)
 
     async def keys(self, prefix: str | None = None) -> list[str]:
-        """The names of all procedures in use."""
-        return [one.key for one in await self.all(prefix=prefix)]
+        """Return the keys of all current procedures."""
+        return [procedure.key for procedure in await self.all(prefix=prefix)]
 
     async def search(self, query: str, n: int = 5, *, min_relevance: float | None = None) -> list[Hit]:
-        """The procedures in use that a query means, best first; `get(hit.item.key)` has the rest of each."""
+        """Return the current procedures that answer a query, best first; `get(hit.item.key)` has the details."""
         now = self._clock()
-        question = Question(
-            text=checked_query(query),
-            where=Where(self.space, live_at=now),
-            n=checked_count(n),
-            min_relevance=self._settings.min_relevance if min_relevance is None else checked_share(min_relevance),
-            now=now,
-            asked_at=now,
-        )
-        hits = await under_one_model(self._embedding, lambda _: self._search(question))
-        # Times tell old versions from new; where another's clock runs ahead, what the item itself says decides.
-        return [hit for hit in hits if procedure_of(hit.item).current]
+        hits = await self._search(query, n, min_relevance, Where(self._space, live_at=now), at=now, now=now)
+        # `live_at` compares clocks, which can differ between processes; the status does not.
+        return [hit for hit in hits if procedure_from_item(hit.item).current]
 
     async def history(self, key: str) -> list[Procedure]:
-        """Every version of a procedure, newest first."""
-        items = await self._every(Where(self.space, key=checked_key(key)))
-        return sorted((procedure_of(item) for item in items), key=lambda one: one.version, reverse=True)
+        """Return all versions of a procedure, newest first."""
+        items = await find_all(self._store, Where(self._space, key=validate_procedure_key(key)))
+        return sorted(map(procedure_from_item, items), key=lambda procedure: procedure.version, reverse=True)
 
     async def retire(self, key: str) -> bool:
-        """Take a procedure out of use, its history kept; False when there is none in use."""
-        key = checked_key(key)
+        """Take a procedure out of use and keep its history; return False if there is no current one."""
+        key = validate_procedure_key(key)
 
-        async def end() -> bool:
-            item = await self._newest(key)
-            if item is None or not procedure_of(item).current:
+        async def retire_newest() -> bool:
+            item = await self._find_newest(key)
+            if item is None or not procedure_from_item(item).current:
                 return False
-            ended = changed(item, replace(procedure_of(item), standing="retired"))
-            await self._store.write(Put(item=replace(ended, valid_to=self._clock()), expect=item.version))
+            retired = update_procedure_item(item, replace(procedure_from_item(item), standing="retired"))
+            await self._store.write(Put(item=replace(retired, valid_to=self._clock()), expect=item.version))
             return True
 
-        return await self._until_written(key, end)
+        return await retry_on_conflict(retire_newest, f"the procedure {key!r}")
 
     async def rollback(self, key: str, version: int) -> Procedure:
-        """Make an older version current again: as a new one that says whose it is and goes on with its outcomes."""
-        key = checked_key(key)
-        version = checked_version(version)
-        return await self._until_written(key, lambda: self._rollback(key, version))
+        """Restore an older version as a new one, with the outcomes of the older one."""
+        key = validate_procedure_key(key)
+        check_count("version", version, minimum=1)
+        return await retry_on_conflict(lambda: self._restore_version(key, version), f"the procedure {key!r}")
 
-    async def _save(self, given: Procedure) -> Procedure:
-        item = await self._newest(given.key)
+    async def _save_version(self, procedure: Procedure) -> Procedure:
+        item = await self._find_newest(procedure.key)
         if item is None:
-            number = await self._next_number(given.key)
-            if number > 1 and await self._newest(given.key) is not None:
-                # Somebody saved the first version between our two looks: as it is, theirs would never be ended.
-                raise Conflict(f"the procedure {given.key!r} was saved by somebody else just now")
-            return await self._add(given, number, None)
-        known = procedure_of(item)
-        merged = replace(given, description=given.description or known.description, tags=given.tags or known.tags)
-        if merged.body != known.body:
-            return await self._add(merged, known.version + 1, item)
-        # Who wrote the body stays its source; words of somebody less trusted make the whole as little trusted.
-        renewed = replace(known, description=merged.description, tags=merged.tags, standing="current")
-        if renewed == known:
-            return known
-        renewed = replace(renewed, trust=min(known.trust, given.trust))
-        await self._write(replace(changed(item, renewed), valid_to=None), expect=item.version)
-        return renewed
+            # 1, unless the newest version was forgotten and older ones are left.
+            number = max((version.version for version in await self.history(procedure.key)), default=0) + 1
+            if number > 1 and await self._find_newest(procedure.key) is not None:
+                raise Conflict(f"the procedure {procedure.key!r} was saved concurrently")
+            return await self._add_version(procedure, number, None)
+        stored = procedure_from_item(item)
+        description, tags = procedure.description or stored.description, procedure.tags or stored.tags
+        if procedure.body != stored.body:
+            new = replace(procedure, description=description, tags=tags)
+            return await self._add_version(new, stored.version + 1, item)
+        updated = replace(stored, description=description, tags=tags, standing="current")
+        if updated == stored:
+            return stored
+        # The source stays that of the body. Less trusted text lowers the trust in the whole.
+        updated = replace(updated, trust=min(stored.trust, procedure.trust))
+        await self._write_item(replace(update_procedure_item(item, updated), valid_to=None), expect=item.version)
+        return updated
 
-    async def _rollback(self, key: str, version: int) -> Procedure:
-        newest = await self._known(key)
-        found = await self._store.get(self.space, version_id(self.space, key, version))
-        if not found:
-            numbers = [str(one.version) for one in await self.history(key)]
-            raise NotFound(f"{key!r} has no version {version}; there are {', '.join(numbers[:20])}")
-        known, old = procedure_of(newest), procedure_of(found[0])
-        if old.id == known.id and known.current:
-            return known
-        checked_trust(old.source, old.trust)
+    async def _restore_version(self, key: str, version: int) -> Procedure:
+        newest = await self._require_newest(key)
+        items = await self._store.get(self._space, procedure_version_id(self._space, key, version))
+        if not items:
+            versions = ", ".join(str(procedure.version) for procedure in (await self.history(key))[:20])
+            raise NotFound(f"{key!r} has no version {version}; its versions are {versions}")
+        current, old = procedure_from_item(newest), procedure_from_item(items[0])
+        if old.id == current.id and current.current:
+            return current
+        validate_procedure_trust(old.source, old.trust)
         restored = replace(old, created_at=self._clock(), standing="current", restored_from=version)
-        return await self._add(restored, known.version + 1, newest)
+        return await self._add_version(restored, current.version + 1, newest)
 
-    async def _add(self, procedure: Procedure, number: int, newest: MemoryItem | None) -> Procedure:
-        """A new version, and in the same transaction the end of the one before."""
-        added = replace(procedure, id=version_id(self.space, procedure.key, number), version=number)
-        ended = [] if newest is None else [_superseded(newest, added)]
-        await self._write(item_of(added, self._scope), *ended, expect=0)
+    async def _add_version(self, procedure: Procedure, number: int, newest: MemoryItem | None) -> Procedure:
+        """Write a new version, and the end of the one before, in one transaction."""
+        added = replace(procedure, id=procedure_version_id(self._space, procedure.key, number), version=number)
+        endings = [] if newest is None else [_end_version(newest, added)]
+        await self._write_item(procedure_to_item(added, self._scope), *endings, expect=0)
         return added
 
-    async def _write(self, item: MemoryItem, *others: Put, expect: int) -> None:
-        """Write an item with its words and vectors, and others with it."""
+    async def _write_item(self, item: MemoryItem, *others: Put, expect: int) -> None:
+        async def write(model: Model) -> None:
+            await self._store.write(*await build_puts(self._embedding, model, [item], expect=expect), *others)
 
-        async def under(model: Model) -> None:
-            vectors = (await embedded(self._embedding, [item]))[0]
-            put = Put(item=item, vectors=vectors, terms=index_terms(item), model=model, expect=expect)
-            await self._store.write(put, *others)
+        await with_current_model(self._embedding, write)
 
-        await under_one_model(self._embedding, under)
+    async def _find_newest(self, key: str) -> MemoryItem | None:
+        items = await self._store.find(Where(self._space, key=key, conditions=(_IS_NEWEST,)), limit=1)
+        return items[0] if items else None
 
-    async def _until_written(self, key: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until nobody else has written in between; each attempt reads anew."""
-        for tries in range(_TRIES):
-            try:
-                return await attempt()
-            except Conflict:
-                await pause(tries)
-        raise Conflict(f"the procedure {key!r} is being changed by others all the time; nothing was stored, try again")
-
-    async def _newest(self, key: str) -> MemoryItem | None:
-        found = await self._store.find(Where(self.space, key=key, conditions=(_NEWEST,)), limit=1)
-        return found[0] if found else None
-
-    async def _known(self, key: str) -> MemoryItem:
-        item = await self._newest(key)
+    async def _require_newest(self, key: str) -> MemoryItem:
+        item = await self._find_newest(key)
         if item is None:
-            raise NotFound(f"there is no procedure {key!r}; save it first, or look at `keys()`")
+            raise NotFound(f"there is no procedure {key!r}; save it first, or see `keys()`")
         return item
 
-    async def _next_number(self, key: str) -> int:
-        """1, unless older versions are left of a procedure whose newest was forgotten."""
-        return max((one.version for one in await self.history(key)), default=0) + 1
 
-    async def _every(self, where: Where) -> list[MemoryItem]:
-        items: list[MemoryItem] = []
-        while page := await self._store.find(where, limit=_PAGE, after=items[-1] if items else None):
-            items += page
-            if len(page) < _PAGE:
-                break
-        return items
+# -------------------- procedures as items
 
 
-def _superseded(item: MemoryItem, by: Procedure) -> Put:
-    """The end of a version. One that was retired had ended before."""
-    ended: datetime = by.created_at if item.valid_to is None else item.valid_to
-    old = changed(item, replace(procedure_of(item), standing="superseded"))
-    return Put(item=replace(old, valid_to=ended, superseded_by=by.id), expect=item.version)
+def procedure_version_id(space: Space, key: str, version: int) -> str:
+    """Return the id of a version. It is deterministic, so of two concurrent writers one is refused."""
+    return make_content_id(space, key, "version", str(version))
+
+
+def procedure_to_item(procedure: Procedure, scope: Scope) -> MemoryItem:
+    """Return a procedure as an item whose content is a heading and the body."""
+    heading = f"{procedure.key}: {procedure.description}" if procedure.description else procedure.key
+    heading += f" [{', '.join(procedure.tags)}]\n" if procedure.tags else "\n"
+    return MemoryItem(
+        id=procedure.id,
+        content=heading + procedure.body,
+        scope=scope,
+        created_at=procedure.created_at,
+        tier="procedural",
+        metadata={
+            "number": procedure.version,
+            "standing": procedure.standing,
+            "description": procedure.description,
+            "tags": list(procedure.tags),
+            "body_at": len(heading),
+            "restored_from": procedure.restored_from,
+            "outcomes": outcomes_to_json(procedure.outcomes),
+        },
+        # Search ranks by importance what is equally relevant.
+        importance=estimate_success(procedure.outcomes),
+        source=procedure.source,
+        trust=procedure.trust,
+        key=procedure.key,
+    )
+
+
+def update_procedure_item(item: MemoryItem, procedure: Procedure) -> MemoryItem:
+    """Return the stored item with the procedure's values; scope, accesses and times stay."""
+    new = procedure_to_item(procedure, item.scope)
+    return replace(item, content=new.content, metadata=new.metadata, importance=new.importance, trust=new.trust)
+
+
+def procedure_from_item(item: MemoryItem) -> Procedure:
+    metadata = item.metadata
+    return Procedure(
+        id=item.id,
+        key=item.key or "",
+        version=metadata["number"],
+        body=item.content[metadata["body_at"] :],
+        description=metadata["description"],
+        tags=tuple(metadata["tags"]),
+        source=item.source,
+        trust=item.trust,
+        created_at=item.created_at,
+        standing=metadata["standing"],
+        restored_from=metadata["restored_from"],
+        outcomes=outcomes_from_json(metadata["outcomes"]),
+    )
+
+
+def _end_version(item: MemoryItem, successor: Procedure) -> Put:
+    old = update_procedure_item(item, replace(procedure_from_item(item), standing="superseded"))
+    # A retired version has ended already.
+    ended_at = successor.created_at if item.valid_to is None else item.valid_to
+    return Put(item=replace(old, valid_to=ended_at, superseded_by=successor.id), expect=item.version)
+
+
+# -------------------- validation
+
+
+def validate_procedure_key(key: Any) -> str:
+    return check_name("key", key, max_length=_MAX_KEY_LENGTH, example="deploy.staging")
+
+
+def validate_procedure_trust(source: Any, trust: Any) -> float:
+    """Return the trust in a procedure; raise `BadInput` if it is too low for one."""
+    check_text("source", source)
+    value = source_trust(source) if trust is None else check_fraction("trust", trust)
+    if value < MIN_PROCEDURE_TRUST:
+        raise BadInput(
+            f"a procedure needs a trust of at least {MIN_PROCEDURE_TRUST:g}; text from {source!r:.80} is trusted "
+            f"{value:g}. Untrusted content never becomes or changes a procedure: review it, and save it as your own"
+        )
+    return value
+
+
+def validate_tags(tags: Any) -> tuple[str, ...]:
+    """Return the tags without duplicates, in order."""
+    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
+        raise BadInput(f"tags must be a list of strings such as ['deploy']; got {tags!r:.80}")
+    unique = tuple(dict.fromkeys(_validate_tag(tag) for tag in tags))
+    check_count("the number of tags", len(unique), maximum=_MAX_TAGS)
+    return unique
+
+
+def _validate_tag(tag: Any) -> str:
+    return check_name("tag", tag, max_length=_MAX_TAG_LENGTH, example="deploy")
+
+
+def validate_description(description: Any) -> str:
+    return check_text("description", description, max_length=_MAX_DESCRIPTION_LENGTH, allow_empty=True).strip()
+
+
+def validate_note(note: Any) -> str:
+    return check_text("note", note, max_length=_MAX_NOTE_LENGTH, allow_empty=True)

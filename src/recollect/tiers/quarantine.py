@@ -1,33 +1,31 @@
-"""Texts of strangers that give orders, or would change what is trusted more: kept apart until somebody reads them."""
+"""Quarantine for untrusted text that looks like instructions or would supersede a fact that is trusted more."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from recollect.errors import BadInput, NotFound
-from recollect.guard.instructions import held_back
-from recollect.guard.policy import LONG_TO_LOOK_THROUGH
+from recollect.security.injection import find_quarantine_reasons
 from recollect.stores.base import Records
-from recollect.stores.ops import Delete, Put
-from recollect.stores.where import Where
-from recollect.tiers import keyed
-from recollect.tiers.facts import Fact
-from recollect.values import NOTHING, MemoryItem, Scope, Space
+from recollect.stores.filters import Where
+from recollect.stores.writes import Delete, Put
+from recollect.tiers.facts import Fact, can_supersede, check_string, find_open_values
+from recollect.tiers.indexing import call_with_text
+from recollect.types import EMPTY_MAPPING, MemoryItem, Scope, Space
+from recollect.validation import check_count
 
-_MOST = 10_000
+_MAX_LISTED = 10_000
 
-# What an item in quarantine carries: what the caller said of it, and what speaks against it. Apart, so that no name of
-# theirs can be taken for one of ours.
-_GIVEN, _WHY = "given", "why"
+# Metadata keys of a quarantined item. The caller's metadata is nested, so its keys cannot collide with these.
+_ORIGINAL_METADATA_KEY, _REASONS_KEY = "given", "why"
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
-    """An item that is kept apart, and why. `item.metadata` is what it came with."""
+class QuarantinedItem:
+    """A quarantined item with its original metadata, and the reasons."""
 
     item: MemoryItem
     why: tuple[str, ...]
@@ -38,117 +36,97 @@ class Quarantined:
 
 
 class Quarantine:
-    """The items of one user that are kept apart. They are in a space of their own, without words or vectors.
+    """Quarantined items of one user, as `AgentMemory.quarantine`.
 
-    So nothing that searches, recalls, merges or promotes facts can come across one.
+    They are in a space of their own and have no terms or vectors, so search, recall, consolidation and promotion do not
+    find them.
     """
 
-    def __init__(
-        self, store: Records, *, scope: Scope, keep: Callable[[Fact], Awaitable[MemoryItem]] | None = None
-    ) -> None:
+    def __init__(self, store: Records, *, scope: Scope, keep: Callable[[Fact], Awaitable[MemoryItem]]) -> None:
         self._store = store
         self._scope = scope
-        self._keep = keep
+        self._store_fact = keep
+        self._space = scope.space("quarantine")
 
-    @property
-    def space(self) -> Space:
-        return self._scope.space("quarantine")
+    async def list(self, limit: int = 100) -> list[QuarantinedItem]:
+        """Return the quarantined items, newest first."""
+        limit = min(check_count("limit", limit), _MAX_LISTED)
+        return [parse_quarantined_item(item) for item in await self._store.find(Where(self._space), limit=limit)]
 
-    async def list(self, limit: int = 100) -> list[Quarantined]:
-        """What waits for somebody to read it, newest first."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise BadInput(f"limit is how many are wanted, a whole number from 0, not {limit!r:.80}")
-        return [quarantined(item) for item in await self._store.find(Where(self.space), limit=min(limit, _MOST))]
-
-    async def get(self, id: str) -> Quarantined | None:
-        _check_id(id)
-        found = await self._store.get(self.space, id)
-        return quarantined(found[0]) if found else None
+    async def get(self, id: str) -> QuarantinedItem | None:
+        items = await self._store.get(self._space, check_string("id", id))
+        return parse_quarantined_item(items[0]) if items else None
 
     async def approve(self, id: str, *, trust: float | None = None) -> MemoryItem:
-        """Make it a fact: somebody has read it, and finds nothing wrong with it.
+        """Store a quarantined item as a fact, and return the fact.
 
-        It stays whose it is, and is trusted as before unless you say how far. Under a key whose value is trusted
-        more you have to: that is what it then takes the place of.
+        It keeps its source, and its trust unless `trust` is given. To supersede a value that is trusted more, `trust`
+        must be at least that value's.
         """
-        held = await self._held(id)
-        item = held.item
-        worth = item.trust if trust is None else trust
+        quarantined = await self.get(id)
+        if quarantined is None:
+            raise NotFound(f"there is no item {id!r:.80} in quarantine; see `list()`")
+        item = quarantined.item
+        new_trust = item.trust if trust is None else trust
         if item.key is not None:
-            current = await trusted_more(self._store, self._scope.space("semantic"), item, worth)
+            current = await _find_more_trusted(self._store, self._scope.space("semantic"), item, new_trust)
             if current is not None:
                 raise BadInput(
-                    f"what is known under {item.key!r} is trusted {current.trust:g}, and this {worth:g}; "
-                    f"approve it with trust={current.trust:g} to put it in its place"
+                    f"the value of {item.key!r} is trusted {current.trust:g}, and this item {new_trust:g}; approve it "
+                    f"with trust={current.trust:g} to supersede the value"
                 )
-        assert self._keep is not None
-        kept = await self._keep(_as_fact(item, worth))
-        await self._store.write(Delete(self.space, id))
-        return kept
+        fact = await self._store_fact(_to_fact(item, new_trust))
+        await self._store.write(Delete(self._space, id))
+        return fact
 
     async def drop(self, id: str) -> bool:
-        """Forget it unread; False when there is no such item."""
-        _check_id(id)
-        if not await self._store.get(self.space, id):
+        """Delete a quarantined item; return False if there is no such item."""
+        if await self.get(id) is None:
             return False
-        await self._store.write(Delete(self.space, id))
+        await self._store.write(Delete(self._space, id))
         return True
 
-    async def _held(self, id: str) -> Quarantined:
-        held = await self.get(id)
-        if held is None:
-            raise NotFound(f"there is nothing with the id {id!r:.80} in quarantine; look at the list")
-        return held
+
+def to_quarantine_item(item: MemoryItem, why: Sequence[str]) -> MemoryItem:
+    """Return the item as it is stored in quarantine."""
+    metadata = {_ORIGINAL_METADATA_KEY: dict(item.metadata), _REASONS_KEY: list(why)}
+    return replace(item, tier="quarantine", metadata=MappingProxyType(metadata))
 
 
-def _check_id(id: Any) -> None:
-    if not isinstance(id, str):
-        raise BadInput(f"an id is a text, not {type(id).__name__}")
+def parse_quarantined_item(item: MemoryItem) -> QuarantinedItem:
+    metadata: Mapping[str, Any] = item.metadata.get(_ORIGINAL_METADATA_KEY) or EMPTY_MAPPING
+    return QuarantinedItem(replace(item, metadata=metadata), tuple(item.metadata.get(_REASONS_KEY, ())))
 
 
-def in_quarantine(item: MemoryItem, why: Sequence[str]) -> MemoryItem:
-    """The item as it is kept apart."""
-    return replace(item, tier="quarantine", metadata=MappingProxyType({_GIVEN: dict(item.metadata), _WHY: list(why)}))
-
-
-def quarantined(item: MemoryItem) -> Quarantined:
-    given: Mapping[str, Any] = item.metadata.get(_GIVEN) or NOTHING
-    return Quarantined(replace(item, metadata=given), tuple(item.metadata.get(_WHY, ())))
-
-
-async def objections(store: Records, space: Space, item: MemoryItem) -> tuple[str, ...]:
-    """Why an item is not to be a fact at once; nothing where it may be.
-
-    What is a fact in these words already, as said by somebody else or read by somebody, is so whoever repeats it.
-    """
-    if len(item.content) > LONG_TO_LOOK_THROUGH:
-        why = await asyncio.to_thread(held_back, item.content, item.trust)
-    else:
-        why = held_back(item.content, item.trust)
-    if why:
+async def find_objections(store: Records, space: Space, item: MemoryItem) -> tuple[str, ...]:
+    """Return the reasons to quarantine an item; none if its content is a fact already."""
+    if why := await call_with_text(len(item.content), find_quarantine_reasons, item.content, item.trust):
         known = await store.get(space, item.id)
         return () if known and known[0].superseded_by is None else why
-    current = await trusted_more(store, space, item, item.trust) if item.key is not None else None
-    return () if current is None else (f"would take the place of what is known under {item.key!r} and trusted more",)
+    if item.key is None or await _find_more_trusted(store, space, item, item.trust) is None:
+        return ()
+    return (f"would supersede the value of {item.key!r}, which is trusted more",)
 
 
-async def trusted_more(store: Records, space: Space, item: MemoryItem, worth: float) -> MemoryItem | None:
-    """The value of the item's key that it may not end, if there is one."""
-    values = await keyed.open_values(store, space, item)
-    return next((old for old in values if old.content != item.content and not keyed.may_end(worth, old)), None)
-
-
-async def held(store: Records, items: Sequence[MemoryItem]) -> None:
-    """Put items into quarantine; what is there already stays as it is."""
+async def write_quarantined(store: Records, items: Sequence[MemoryItem]) -> int:
+    """Write items into quarantine and return how many are new; an item that is there already stays as it is."""
     if not items:
-        return
-    there = {item.id for item in await store.get(items[0].scope.space("quarantine"), *(item.id for item in items))}
-    fresh = {item.id: item for item in items if item.id not in there}
-    if fresh:
-        await store.write(*(Put(item=item) for item in fresh.values()))
+        return 0
+    known = {item.id for item in await store.get(items[0].scope.space("quarantine"), *(item.id for item in items))}
+    new = {item.id: item for item in items if item.id not in known}
+    if new:
+        await store.write(*(Put(item=item) for item in new.values()))
+    return len(new)
 
 
-def _as_fact(item: MemoryItem, trust: float) -> Fact:
+async def _find_more_trusted(store: Records, space: Space, item: MemoryItem, trust: float) -> MemoryItem | None:
+    """Return the current value of the item's key that this trust may not supersede, if any."""
+    values = await find_open_values(store, space, item)
+    return next((value for value in values if value.content != item.content and not can_supersede(trust, value)), None)
+
+
+def _to_fact(item: MemoryItem, trust: float) -> Fact:
+    turn = {} if item.turn is None else asdict(item.turn)  # session, position and speaker
     return Fact(
         content=item.content,
         importance=item.importance,
@@ -160,7 +138,5 @@ def _as_fact(item: MemoryItem, trust: float) -> Fact:
         at=item.created_at,
         valid_from=item.valid_from,
         valid_to=item.valid_to,
-        session=None if item.turn is None else item.turn.session,
-        position=None if item.turn is None else item.turn.position,
-        speaker=None if item.turn is None else item.turn.speaker,
+        **turn,
     )

@@ -1,137 +1,124 @@
-"""What is known: facts and turns that are kept until somebody forgets them, and found by meaning."""
+"""Semantic memory: facts and dialogue turns of a user, stored until they are forgotten and found by hybrid search."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import accumulate, pairwise
-from typing import Any, Unpack
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from recollect.clock import Clock
-from recollect.errors import BadInput, BadQuery, Conflict, NotFound
-from recollect.inference.base import Embedding
+from recollect.errors import BadInput, BadQuery, NotFound
+from recollect.language.importance import score_importance
+from recollect.security.redaction import RedactionPolicy, add_sensitive_kinds
 from recollect.settings import Settings
-from recollect.stores.admission import check_text
-from recollect.stores.base import Records
-from recollect.stores.ops import Delete, Model, Put
-from recollect.stores.question import Mode, Question
-from recollect.stores.where import FIELDS, Condition, Where, parse_where
-from recollect.tiers import keyed
-from recollect.tiers.consolidate import (
-    ConsolidationReport,
-    Progress,
-    apply,
-    copies_of,
-    plan_consolidation,
-    survivor_of,
+from recollect.stores.filters import FILTER_FIELDS, Condition, Where, parse_where
+from recollect.stores.search import SearchMode
+from recollect.stores.validation import validate_write
+from recollect.stores.writes import Delete, Model, Put
+from recollect.tiers import consolidation
+from recollect.tiers.consolidation import ConsolidationReport
+from recollect.tiers.facts import (
+    Fact,
+    assign_id,
+    can_use_content_id,
+    check_string,
+    end_value,
+    find_values,
+    parse_fact,
+    resolve_dialogue,
+    source_trust,
+    turn_id_parts,
+    write_keyed_facts,
 )
-from recollect.tiers.drafts import Draft, Drafts, batches, repeated, said_again, trusted_as_said
-from recollect.tiers.facts import Fact, FactOptions, fact_of, facts_of, in_utc
-from recollect.tiers.indexing import index_terms, to_embed
-from recollect.tiers.one_model import under_one_model
-from recollect.tiers.patience import pause
-from recollect.tiers.quarantine import held, in_quarantine, objections
-from recollect.values import Hit, MemoryItem, Scope, Space
+from recollect.tiers.indexing import (
+    ItemTier,
+    build_puts,
+    call_with_text,
+    check_limit,
+    retry_on_conflict,
+    with_current_model,
+)
+from recollect.tiers.quarantine import find_objections, to_quarantine_item, write_quarantined
+from recollect.types import EMPTY_MAPPING, Hit, MemoryItem, ProgressCallback, Scope, Turn, make_content_id
+from recollect.validation import check_fraction, check_utc
 
-_TRIES = 64
-# More, since many may tell of one key at once, and each time one of them comes first.
-_TRIES_TO_KEEP = 200
-
-# About ten milliseconds of analysis.
-_LONG_TO_ANALYSE = 20_000
-
-# Some pages of text: more is a document to remember, not a question.
-_LONGEST_QUERY = 20_000
-
-MOST_HITS = 1_000_000
-"""More than anybody reads, and little enough to be put together at once."""
+_MAX_BATCH_SIZE = 512
+# Turns of an earlier attempt that are recognized; a larger call needs positions to be repeatable.
+_MAX_REPEATED_TURNS = 2000
 
 
-Searcher = Callable[[Question], Awaitable[list[Hit]]]
+class SemanticMemory(ItemTier):
+    """Facts of one user, as `AgentMemory.semantic`."""
 
+    _tier = "semantic"
 
-class SemanticMemory:
-    """Facts of one user. Made by `AgentMemory`, which gives it its store, embedder and search."""
-
-    def __init__(
+    async def add(  # noqa: PLR0913 - the public API names these
         self,
-        store: Records,
-        embedding: Embedding,
-        search: Searcher,
+        content: str,
         *,
-        scope: Scope,
-        settings: Settings,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._embedding = embedding
-        self._search = search
-        self._settings = settings
-        self._clock = clock
-        self._drafts = Drafts(store, scope=scope, settings=settings, clock=clock)
-        self._space = scope.space("semantic")
+        importance: float | None = None,
+        key: str | None = None,
+        pinned: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        trust: float | None = None,
+        at: datetime | None = None,
+        valid_from: datetime | None = None,
+        valid_to: datetime | None = None,
+        session: str | None = None,
+        position: float | None = None,
+        speaker: str | None = None,
+    ) -> MemoryItem:
+        """Store a fact or a turn; the same content again is the same item. The options are those of `remember`.
 
-    @property
-    def space(self) -> Space:
-        return self._space
-
-    async def add(self, content: str, **options: Unpack[FactOptions]) -> MemoryItem:
-        """Keep one fact or turn. The same content again is the same item.
-
-        One that gives orders and is not the user's own, or that would take the place of what is trusted more, is kept
-        in quarantine instead: its `tier` says so, and it is not recalled before somebody has approved it.
+        Text that is not the user's own is quarantined if it gives instructions, or if it would supersede a fact that is
+        trusted more. The returned item then has the tier "quarantine", and is not recalled until it is approved.
         """
-        return (await self._gated(await self._drafts.of([fact_of(content, options)])))[0]
-
-    async def approved(self, fact: Fact) -> MemoryItem:
-        """Keep a fact that somebody has read, whatever it says."""
-        return (await self._add(await self._drafts.of([fact])))[0]
+        fact = parse_fact(
+            {
+                "content": content,
+                "importance": importance,
+                "key": key,
+                "pinned": pinned,
+                "metadata": metadata,
+                "source": source,
+                "trust": trust,
+                "at": at,
+                "valid_from": valid_from,
+                "valid_to": valid_to,
+                "session": session,
+                "position": position,
+                "speaker": speaker,
+            }
+        )
+        return (await self._add_or_quarantine([await self._build_draft(fact)]))[0]
 
     async def add_many(self, facts: Iterable[Mapping[str, Any]]) -> list[MemoryItem]:
-        """Keep many, each a dict with `content` and any of `FactOptions`, in durable batches.
+        """Store many facts in durable batches. Each is a dict with `content` and any option of `add`.
 
         All of them are checked before the first is written, so bad input stores nothing.
         """
-        return await self._gated(await self._drafts.of(facts_of(facts), many=True))
+        if not isinstance(facts, Iterable):
+            raise BadInput(f"facts must be a list of dicts with a 'content'; got {type(facts).__name__}")
+        drafts = []
+        for index, fact in enumerate(facts):
+            try:
+                if not isinstance(fact, Mapping):
+                    raise BadInput(f"a fact must be a dict with a 'content'; got {type(fact).__name__}")
+                drafts.append(await self._build_draft(parse_fact(fact)))
+            except BadInput as error:
+                raise type(error)(f"facts[{index}]: {error}") from error
+        return await self._add_or_quarantine(drafts)
 
-    async def _gated(self, drafts: list[Draft]) -> list[MemoryItem]:
-        """Keep the drafts, apart from the others where something speaks against one; the items in their order."""
-        doubted = [draft for draft in drafts if draft.item.trust < 1.0]
-        if not doubted:  # the user's own words are let in as they are
-            return await self._add(drafts)
-        why = {id(draft): await objections(self._store, self.space, draft.item) for draft in doubted}
-        apart = {id(draft): in_quarantine(draft.item, why[id(draft)]) for draft in doubted if why[id(draft)]}
-        await held(self._store, list(apart.values()))
-        kept = iter(await self._add([draft for draft in drafts if id(draft) not in apart]))
-        return [apart[id(draft)] if id(draft) in apart else next(kept) for draft in drafts]
-
-    async def _add(self, drafts: list[Draft]) -> list[MemoryItem]:
-        if len(drafts) == 1:  # there is nothing to be ahead of
-            return await self._keep(drafts)
-        kept: list[MemoryItem] = []
-        ahead: asyncio.Task[list[MemoryItem]] | None = None
-        try:
-            for batch in batches(drafts):
-                if batch.waits and ahead is not None:
-                    kept += await ahead
-                    ahead = None
-                # While one batch is being written, the next one is being embedded.
-                behind, ahead = ahead, asyncio.create_task(self._keep(batch.drafts))
-                if behind is not None:
-                    kept += await behind
-            return kept if ahead is None else kept + await ahead
-        finally:
-            if ahead is not None and not ahead.done():
-                await asyncio.wait([ahead])
+    async def _add_approved(self, fact: Fact) -> MemoryItem:
+        """Store a fact without the quarantine check."""
+        return (await self._add_drafts(await self._assign_positions([await self._build_draft(fact)])))[0]
 
     async def get(self, id: str) -> MemoryItem | None:
-        found = await self._store.get(self.space, _name("an id", id))
-        return found[0] if found else None
+        items = await self._store.get(self._space, check_string("id", id))
+        return items[0] if items else None
 
     async def search(
         self,
@@ -142,225 +129,308 @@ class SemanticMemory:
         min_importance: float = 0.0,
         where: Mapping[str, Any] | None = None,
         as_of: datetime | None = None,
-        mode: Mode = "hybrid",
+        mode: SearchMode = "hybrid",
     ) -> list[Hit]:
-        """The items that answer a query best, best first. Counts an access to each."""
+        """Return the items that answer a query, best first, and count an access to each.
+
+        `where` filters by fields and metadata. `as_of` searches what was stored and true at that time.
+        """
         now = self._clock()
-        moment = in_utc("as_of", as_of) if as_of is not None else now
-        narrowed = Where(
-            self.space,
-            live_at=moment,
-            known_at=moment if as_of is not None else None,
-            min_importance=_fraction("min_importance", min_importance),
-            conditions=() if where is None else await self._conditions(where),
+        time = check_utc("as_of", as_of, error=BadQuery) if as_of is not None else now
+        filters = Where(
+            self._space,
+            live_at=time,
+            known_at=time if as_of is not None else None,
+            min_importance=check_fraction("min_importance", min_importance, error=BadQuery),
+            conditions=() if where is None else await self._parse_filter(where),
         )
-        return await self._found(
-            Question(
-                text=checked_query(query),
-                where=narrowed,
-                n=checked_count(n),
-                min_relevance=self._settings.min_relevance
-                if min_relevance is None
-                else _fraction("min_relevance", min_relevance),
-                mode=_mode(mode),
-                now=moment,
-                asked_at=now,
-            )
-        )
-
-    async def _found(self, question: Question) -> list[Hit]:
-        """The hits, found by the model that the store's vectors are of: it may be changed while we search."""
-        return await under_one_model(self._embedding, lambda _: self._search(question))
-
-    async def _conditions(self, where: Mapping[str, Any] | None) -> tuple[Condition, ...]:
-        """The filter, or `BadQuery` for a path that nothing in this scope carries: most likely a slip of the pen."""
-        conditions = parse_where(where)
-        named = {condition.path.removeprefix("metadata.") for condition in conditions if not condition.is_field}
-        if not named:
-            return conditions
-        known = await self._store.paths(self.space)
-        unknown = sorted(named - known)
-        if unknown and (known or await self._store.find(Where(self.space), limit=1)):
-            raise BadQuery(
-                f"nothing here has metadata at {', '.join(map(repr, unknown))}; "
-                f"known are {', '.join(sorted(known)[:20]) or 'none'}, and the fields {', '.join(sorted(FIELDS))}"
-            )
-        return conditions
+        return await self._search(query, n, min_relevance, filters, at=time, now=now, mode=mode)
 
     async def update_importance(self, id: str, importance: float) -> bool:
-        """Set an item's importance; False when there is no such item."""
-        importance = _fraction("importance", importance)
-        for tries in range(_TRIES):
+        """Set an item's importance; return False if there is no such item."""
+        importance = check_fraction("importance", importance, error=BadQuery)
+
+        async def update() -> bool:
             item = await self.get(id)
             if item is None:
                 return False
-            try:
-                changed = replace(item, importance=importance, decayed_at=self._clock())
-                await self._store.write(Put(item=changed, expect=item.version))
-            except Conflict:
-                await pause(tries)
-                continue
+            changed = replace(item, importance=importance, decayed_at=self._clock())
+            await self._store.write(Put(item=changed, expect=item.version))
             return True
-        raise Conflict(f"item {id!r} is being changed by others all the time; try again")
+
+        return await retry_on_conflict(update, f"the update of item {id!r}")
 
     async def forget(self, id: str) -> bool:
-        """Drop one item, its words and its vectors, and what was merged into it; False when there is no such item."""
+        """Delete an item and the items that were merged into it; return False if there is no such item."""
         item = await self.get(id)
         if item is None:
             return False
-        copies = await copies_of(self._store, self.space, item)
-        await self._store.write(*(Delete(self.space, one.id) for one in (item, *copies)))
+        merged = await consolidation.find_merged_items(self._store, self._space, item)
+        await self._store.write(*(Delete(self._space, deleted.id) for deleted in (item, *merged)))
         return True
 
-    async def consolidate(self, *, dry_run: bool = False, progress: Progress | None = None) -> ConsolidationReport:
-        """Merge facts that say the same. The best of them stays; the others are superseded by it, and its history.
+    async def consolidate(
+        self, *, dry_run: bool = False, progress: ProgressCallback | None = None
+    ) -> ConsolidationReport:
+        """Merge facts that say the same. The best one stays and supersedes the others, which become its history.
 
-        Turns and keyed facts are left alone. A `dry_run` reports what would be merged and writes nothing.
+        Turns and keyed facts are not merged. A `dry_run` reports the merges and writes nothing.
         """
         now = self._clock()
-        plan = await plan_consolidation(self._store, self._embedding, self.space, now, progress=progress)
+        plan = await consolidation.plan_consolidation(self._store, self._embedding, self._space, now, progress=progress)
         if dry_run:
-            return ConsolidationReport(plan.merges, plan.examined)
-        return replace(await apply(self._store, self.space, plan.merges, now), examined=plan.examined)
+            return plan
+        report = await consolidation.apply_merges(self._store, self._space, plan.merged, now)
+        return replace(report, examined=plan.examined)
 
     async def page(self, limit: int = 100, *, after: str | None = None, past: bool = False) -> list[MemoryItem]:
-        """Facts newest first; `after` is the id of the last one of the page before. `past` ones are no longer true."""
-        if checked_count(limit) == 0:
+        """Return facts, newest first, after the item with the id `after`. `past` includes facts no longer true."""
+        if check_limit(limit) == 0:
             return []
         last = None if after is None else await self.get(after)
         if after is not None and last is None:
-            raise NotFound(f"there is no item {after!r:.80} to go on after; it may have been forgotten since")
-        where = Where(self.space, live_at=None if past else self._clock())
+            raise NotFound(f"there is no item {after!r:.80} to continue after; it may have been forgotten")
+        where = Where(self._space, live_at=None if past else self._clock())
         return await self._store.find(where, limit=limit, after=last)
 
     async def history(self, key: str) -> list[MemoryItem]:
-        """Every value a key has had, newest first."""
-        return await keyed.values(self._store, self.space, _name("a key", key))
+        """Return all values that a key has had, newest first."""
+        return await find_values(self._store, self._space, check_string("key", key))
 
-    async def _keep(self, drafts: list[Draft]) -> list[MemoryItem]:
-        for tries in range(_TRIES_TO_KEEP):
-            try:
-                return await under_one_model(self._embedding, lambda model: self._keep_under(model, drafts))
-            except Conflict:  # somebody else wrote one of these meanwhile
-                await pause(tries)
-        raise Conflict("the same facts are being written by others all the time; try again")
+    async def _parse_filter(self, where: Mapping[str, Any]) -> tuple[Condition, ...]:
+        """Return the filter's conditions; raise `BadQuery` for a metadata path that no item in this scope has."""
+        conditions = parse_where(where)
+        paths = {condition.path.removeprefix("metadata.") for condition in conditions if not condition.is_field}
+        if not paths:
+            return conditions
+        known = await self._store.paths(self._space)
+        unknown = sorted(paths - known)
+        if unknown and (known or await self._store.find(Where(self._space), limit=1)):
+            raise BadQuery(
+                f"no item has metadata at {', '.join(map(repr, unknown))}; known paths are "
+                f"{', '.join(sorted(known)[:20]) or 'none'}, and the fields {', '.join(sorted(FILTER_FIELDS))}"
+            )
+        return conditions
 
-    async def _keep_under(self, model: Model, drafts: list[Draft]) -> list[MemoryItem]:
-        asked = {draft.item.id for draft in drafts}
-        held = {item.id: item for item in await self._store.get(self.space, *asked)}
-        if not held and all(draft.item.key is None for draft in drafts):  # as most: nothing else is there to look at
-            said = [draft.item for draft in drafts]
-            new = {item.id: item for item in said}
-            await keyed.write(self._store, self.space, await self._anew(model, list(new.values())), [])
-            return said
-        placed = [
-            keyed.Placed(draft.item)
-            if keyed.takes(draft.item, held.get(draft.item.id))
-            else await keyed.placed(self._store, self.space, draft.item)
+    async def _add_or_quarantine(self, drafts: list[FactDraft]) -> list[MemoryItem]:
+        """Store the drafts, those with objections in quarantine; return the items in the order of the drafts."""
+        drafts = await self._assign_positions(drafts)
+        quarantined: dict[int, MemoryItem] = {}
+        for index, draft in enumerate(drafts):
+            if draft.item.trust < 1.0 and (why := await find_objections(self._store, self._space, draft.item)):
+                quarantined[index] = to_quarantine_item(draft.item, why)
+        await write_quarantined(self._store, list(quarantined.values()))
+        accepted = [draft for index, draft in enumerate(drafts) if index not in quarantined]
+        stored = iter(await self._add_drafts(accepted))
+        return [quarantined[index] if index in quarantined else next(stored) for index in range(len(drafts))]
+
+    async def _add_drafts(self, drafts: list[FactDraft]) -> list[MemoryItem]:
+        stored: list[MemoryItem] = []
+        for batch in _split_batches(drafts):
+            store = partial(with_current_model, self._embedding, partial(self._store_batch, batch))
+            stored += await retry_on_conflict(store, "storing these facts")
+        return stored
+
+    async def _store_batch(self, drafts: list[FactDraft], model: Model) -> list[MemoryItem]:
+        store, space = self._store, self._space
+        ids = {draft.item.id for draft in drafts}
+        known = {item.id: item for item in await store.get(space, *ids)}
+        if not known and all(draft.item.key is None for draft in drafts):  # the common case, in little time
+            items = [draft.item for draft in drafts]
+            unique = list({item.id: item for item in items}.values())
+            await store.write(*await build_puts(self._embedding, model, unique))
+            return items
+        identified = [
+            (draft.item, None)
+            if can_use_content_id(draft.item, known.get(draft.item.id))
+            else await assign_id(store, space, draft.item)
             for draft in drafts
         ]
-        items = [one.item for one in placed]
+        items = [item for item, _ in identified]
         by_id = {item.id: (item, draft.fact) for item, draft in zip(items, drafts, strict=True)}
-        others = await self._store.get(self.space, *(id for id in by_id if id not in asked))
-        stored = {id: item for id, item in (held | {item.id: item for item in others}).items() if id in by_id}
-        fresh = [item for id, (item, _) in by_id.items() if id not in stored]
-        puts = await self._anew(model, fresh)
-        counted = await self._said_again(by_id, stored)
-        puts += [
-            Put(item=new, expect=old.version)
-            for old, new in {new.id: (old, new) for old, new in counted.values()}.values()
-            if new != old
-        ]
-        puts += [keyed.retired(one.aside, one.item) for one in placed if one.aside is not None]
-        named = [counted[id][1] if id in counted else item for id, (item, _) in by_id.items()]
-        await keyed.write(self._store, self.space, puts, [item for item in named if item.key is not None])
-        places = {id: counted[id][1].id if id in counted else id for id in by_id}
-        changed = [places[id] for id, (item, _) in by_id.items() if id in stored or item.key is not None]
-        now_there = {item.id: item for item in await self._store.get(self.space, *changed)}
-        return [now_there.get(places[item.id], item) for item in items]
+        if other_ids := by_id.keys() - ids:
+            known |= {item.id: item for item in await store.get(space, *other_ids)}
+        stored = {id: known[id] for id in by_id if id in known}
+        new = [item for id, (item, _) in by_id.items() if id not in stored]
+        puts = await build_puts(self._embedding, model, new)
+        # For each repeated fact: the item that it counts as, before and after.
+        repeated = await self._merge_repeated(by_id, stored)
+        changes = {after.id: (before, after) for before, after in repeated.values()}
+        puts += [Put(item=after, expect=before.version) for before, after in changes.values() if after != before]
+        puts += [end_value(displaced, item) for item, displaced in identified if displaced]
+        results = {id: repeated[id][1] if id in repeated else item for id, (item, _) in by_id.items()}
+        keyed = [item for item in results.values() if item.key is not None]
+        await write_keyed_facts(store, space, puts, keyed)
+        changed = [item.id for id, item in results.items() if id in stored or item.key is not None]
+        written = {item.id: item for item in await store.get(space, *changed)} if changed else {}
+        return [written.get(results[item.id].id, item) for item in items]
 
-    async def _anew(self, model: Model, items: Sequence[MemoryItem]) -> list[Put]:
-        """What keeps items that nobody has said before."""
-        terms = await _terms(items)
-        vectors = await embedded(self._embedding, items)
-        return [
-            Put(item=item, vectors=rows, terms=found, model=model, expect=0)
-            for item, rows, found in zip(items, vectors, terms, strict=True)
-        ]
-
-    async def _said_again(
-        self, given: Mapping[str, tuple[MemoryItem, Fact]], stored: Mapping[str, MemoryItem]
+    async def _merge_repeated(
+        self, by_id: Mapping[str, tuple[MemoryItem, Fact]], stored: Mapping[str, MemoryItem]
     ) -> dict[str, tuple[MemoryItem, MemoryItem]]:
-        """For each id that is stored already, the item that it counts as, before and after it was said again.
+        """Return, for each id that is stored already, the item that the repeated fact counts as, before and after.
 
-        What was merged into another counts as that one. Only words that are trusted more, or that say for how long
-        they hold, bring it back as an item of its own.
+        A fact that was merged counts as its survivor, unless the repetition is trusted more or limits its validity.
         """
         before: dict[str, MemoryItem] = dict(stored)
         after: dict[str, MemoryItem] = {}
-        places: dict[str, str] = {}
-        for id, (item, fact) in given.items():
-            if id not in stored:
-                continue
-            again, place = said_again(after.get(id, stored[id]), item, fact), id
-            heir = None
+        targets: dict[str, str] = {}
+        for id, known in stored.items():
+            item, fact = by_id[id]
+            survivor = None
             if fact.valid_from is None and fact.valid_to is None:
-                heir = await survivor_of(self._store, self.space, stored[id], self._clock())
-            worth = trusted_as_said(stored[id], item, fact)
-            if heir is not None and worth <= heir.trust:
-                before.setdefault(heir.id, heir)
-                heir, place = after.get(heir.id, before[heir.id]), heir.id
-                again = heir if worth < heir.trust else repeated(heir, item, fact)
-            after[place], places[id] = again, place
-        return {id: (before[place], after[place]) for id, place in places.items()}
+                survivor = await consolidation.find_survivor(self._store, self._space, known, self._clock())
+            trust = resolve_trust(known, item, fact)
+            if survivor is not None and trust <= survivor.trust:
+                current = after.get(survivor.id, before.setdefault(survivor.id, survivor))
+                updated = current if trust < current.trust else update_survivor(current, item, fact)
+            else:
+                updated = update_repeated_item(after.get(id, known), item, fact)
+            after[updated.id], targets[id] = updated, updated.id
+        return {id: (before[target], after[target]) for id, target in targets.items()}
+
+    async def _build_draft(self, fact: Fact) -> FactDraft:
+        return await call_with_text(len(fact.content), build_draft, fact, self._scope, self._settings, self._clock())
+
+    async def _assign_positions(self, drafts: list[FactDraft]) -> list[FactDraft]:
+        """Give turns without a position the next positions of their sessions, in order.
+
+        A turn that an earlier attempt at the same call has stored keeps its position.
+        """
+        by_session: dict[str, list[int]] = {}
+        for index, draft in enumerate(drafts):
+            if draft.fact.session is not None:
+                by_session.setdefault(draft.fact.session, []).append(index)
+        positioned = list(drafts)
+        for session, indexes in by_session.items():
+            unpositioned = [index for index in indexes if drafts[index].fact.position is None]
+            limit = max(1, min(len(unpositioned), _MAX_REPEATED_TURNS))
+            tail = (await self._store.last_turns(self._space, session, limit=limit))[::-1]
+            repeated = _find_repeated_turns(tail, [drafts[index] for index in unpositioned])
+            known = dict(zip(unpositioned, repeated, strict=False))
+            last = tail[-1].turn.position if tail and tail[-1].turn is not None else -1.0
+            for index in indexes:
+                fact, item = drafts[index].fact, drafts[index].item
+                if index in known:
+                    item = replace(item, id=known[index].id, turn=known[index].turn)
+                else:
+                    turn = Turn(session, last + 1.0 if fact.position is None else fact.position, fact.speaker)
+                    last = max(last, turn.position)
+                    id = make_content_id(self._space, item.content, *turn_id_parts(turn))
+                    item = replace(item, id=id, turn=turn)
+                positioned[index] = FactDraft(fact, item)
+        return positioned
 
 
-async def _terms(items: Sequence[MemoryItem]) -> list[tuple[str, ...]]:
-    """The words of each item; long texts are taken apart in a thread, where they hold nobody up."""
-    if sum(len(item.content) for item in items) < _LONG_TO_ANALYSE:
-        return [index_terms(item) for item in items]
-    return await asyncio.to_thread(lambda: [index_terms(item) for item in items])
+@dataclass(frozen=True, slots=True)
+class FactDraft:
+    """A checked fact and the item that it becomes."""
+
+    fact: Fact
+    item: MemoryItem
 
 
-async def embedded(embedding: Embedding, items: Sequence[MemoryItem]) -> list[NDArray[np.float32]]:
-    """The vectors of each item, one for each of its passages."""
-    parts = [to_embed(item) for item in items]
-    rows = await embedding.embed([part for some in parts for part in some])
-    return [rows[start:end] for start, end in pairwise(accumulate(map(len, parts), initial=0))]
+def build_draft(fact: Fact, scope: Scope, settings: Settings, now: datetime) -> FactDraft:
+    """Return a fact as a draft; raise `BadInput` if no store can keep it. No store is read."""
+    policy, space = RedactionPolicy.from_settings(settings), scope.space("semantic")
+    text, about = policy.redact_text("content", fact.content), policy.redact_json("metadata", fact.metadata or {})
+    metadata = add_sensitive_kinds(about.value, text, about)
+    if fact.speaker is not None or fact.position is not None:
+        if fact.session is None and scope.session is None:
+            raise BadInput("a speaker or a position needs a session; pass session=…, or open the memory with one")
+        fact = replace(fact, session=scope.session if fact.session is None else fact.session)
+    if len(text.value) > settings.max_content:
+        raise BadInput(
+            f"content must have at most {settings.max_content:,} characters; got {len(text.value):,}. Split it, or "
+            "raise the setting max_content"
+        )
+    fact = resolve_dialogue(replace(fact, content=text.value) if text.kinds else fact, metadata)
+    source = fact.source or "user"
+    item = MemoryItem(
+        id=make_content_id(space, fact.content),
+        content=fact.content,
+        scope=scope,
+        created_at=fact.at or now,
+        metadata=MappingProxyType(metadata) if metadata else EMPTY_MAPPING,
+        importance=score_importance(fact.content) if fact.importance is None else fact.importance,
+        valid_from=fact.valid_from,
+        valid_to=fact.valid_to,
+        source=source,
+        trust=source_trust(source) if fact.trust is None else fact.trust,
+        key=fact.key,
+        pinned=bool(fact.pinned),
+        decayed_at=None if fact.importance is None else now,
+        learned_at=now if fact.at is not None and fact.at < now else None,
+    )
+    validate_write(Put(item=item))
+    return FactDraft(fact, item)
 
 
-def checked_query(query: Any) -> str:
-    if not isinstance(query, str):
-        raise BadQuery(f"a query is a text, not {type(query).__name__}")
-    if not query.strip():
-        raise BadQuery("the query is empty; ask for something")
-    check_text((query,))
-    if len(query) > _LONGEST_QUERY:
-        raise BadQuery(f"the query has {len(query):,} characters; at most {_LONGEST_QUERY:,} are answered")
-    return query
+def _find_repeated_turns(stored: Sequence[MemoryItem], drafts: Sequence[FactDraft]) -> Sequence[MemoryItem]:
+    """Return the last of the stored turns that the first drafts repeat.
+
+    A dialogue may repeat a sentence, so equal text alone does not identify a turn. A repeated call starts with the
+    turns that the session ends with.
+    """
+    old = [(item.content, item.turn.speaker if item.turn else None) for item in stored]
+    new = [(draft.item.content, draft.fact.speaker) for draft in drafts]
+    overlap = next((size for size in range(min(len(old), len(new)), 0, -1) if old[-size:] == new[:size]), 0)
+    return stored[len(stored) - overlap :]
 
 
-def checked_count(n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-        raise BadQuery(f"n is how many hits are wanted, a whole number from 0, not {n!r:.80}")
-    if n > MOST_HITS:
-        raise BadQuery(f"n is at most {MOST_HITS:,}, not {n!r:.80}; ask for a page at a time")
-    return n
+def _split_batches(drafts: list[FactDraft]) -> Iterator[list[FactDraft]]:
+    """Split drafts so that no batch has two values of one key, or the same content with a key and without."""
+    batch: list[FactDraft] = []
+    names: set[str] = set()
+    keyed_ids: set[str] = set()
+    for draft in drafts:
+        id, key = draft.item.id, draft.fact.key
+        collides = id in keyed_ids if key is None else id in names or f"key {key}" in names
+        if len(batch) == _MAX_BATCH_SIZE or collides:
+            yield batch
+            batch, names, keyed_ids = [], set(), set()
+        batch.append(draft)
+        names.add(id)
+        if key is not None:
+            names.add(f"key {key}")
+            keyed_ids.add(id)
+    if batch:
+        yield batch
 
 
-def _name(what: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise BadInput(f"{what} is a text, not {type(value).__name__}")
-    return value
+def resolve_trust(stored: MemoryItem, item: MemoryItem, fact: Fact) -> float:
+    """Return the trust of a repetition: that of the stored item if the caller names neither source nor trust."""
+    return stored.trust if fact.source is None and fact.trust is None else item.trust
 
 
-def _fraction(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise BadQuery(f"{name} is a number from 0 to 1, not {value!r:.80}")
-    return float(value)
+def update_repeated_item(stored: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:
+    """Return a stored item after the same content was stored again.
+
+    It keeps its creation time. Given options replace the stored ones, and metadata is merged. Source and trust change
+    only if the user confirms the fact. A repetition that is trusted less changes nothing.
+    """
+    trust = resolve_trust(stored, item, fact)
+    if trust < stored.trust:
+        return stored
+    is_confirmed = trust >= 1.0 > stored.trust
+    return replace(
+        update_survivor(stored, item, fact),
+        key=stored.key if fact.key is None else fact.key,
+        source=item.source if is_confirmed else stored.source,
+        trust=item.trust if is_confirmed else stored.trust,
+        valid_from=item.valid_from or stored.valid_from,
+        valid_to=item.valid_to,
+        superseded_by=None,
+    )
 
 
-def _mode(mode: Any) -> Mode:
-    if mode not in ("hybrid", "dense", "text"):
-        raise BadQuery(f"mode is 'hybrid', 'dense' or 'text', not {mode!r:.80}")
-    return mode  # type: ignore[no-any-return]
+def update_survivor(survivor: MemoryItem, item: MemoryItem, fact: Fact) -> MemoryItem:
+    """Return an item after a fact that was merged into it was stored again; its text, source and times stay."""
+    metadata = MappingProxyType({**survivor.metadata, **item.metadata}) if item.metadata else survivor.metadata
+    return replace(
+        survivor,
+        metadata=metadata,
+        importance=survivor.importance if fact.importance is None else item.importance,
+        pinned=survivor.pinned if fact.pinned is None else item.pinned,
+        decayed_at=survivor.decayed_at if fact.importance is None else item.decayed_at,
+    )

@@ -1,10 +1,11 @@
-"""Working memory: the state of the task at hand, beside a buffer that never outgrows its tokens."""
+"""Working memory: the state of the current task, and a buffer of items that stays within its tokens."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
+import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,287 +13,47 @@ from typing import Any
 
 from recollect.clock import Clock, system_clock
 from recollect.errors import BadInput
-from recollect.inference.llm import Ask, LanguageModel, language_model, summary_of
-from recollect.inference.summarise import Count, Passage
-from recollect.tiers.shapes import water_level
-from recollect.tiers.task_state import TaskState
-from recollect.tiers.tool_pairs import (
-    Ends,
-    Item,
+from recollect.language.analysis import count_tokens as default_token_counter
+from recollect.language.extractive_summary import LabeledText, TokenCounter, extract_text
+from recollect.models.llm import AskFunction, LanguageModel, summarize_with_fallback, to_language_model
+from recollect.tiers.messages import (
+    MessageItem,
+    ToolIds,
     cut_after,
     cut_before,
-    ends_among,
+    fair_share,
+    find_pending_calls,
+    format_content,
+    format_message,
     is_one_exchange,
-    parted_by,
-    pending,
+    orphans_to_text,
+    pair_results,
+    resolve_tool_ids,
+    shorten_message,
+    tool_ids,
 )
-from recollect.tiers.working_items import (
-    Entry,
-    as_told,
-    checked_json,
-    checked_text,
-    entry_of,
-    shortened_entry,
-)
-from recollect.words.tokens import count_tokens
+from recollect.validation import check_count, check_json, check_name, check_number, check_text
 
-_FORMAT = 1
-_EARLIER = "Earlier: "
-_WARNINGS_KEPT = 20
-_LATE_KEPT = 1000
-# Below this many tokens a summary says nothing: small budgets give it this much where they can.
-_LEAST_SUMMARY = 24
-# A tool exchange of more items than this, and than twice `max_items`, is summarised whole.
-_LONGEST_EXCHANGE = 40
+_SNAPSHOT_FORMAT = 1
+_SUMMARY_PREFIX = "Earlier: "
+_MAX_WARNINGS = 20
+_MAX_LATE_CALLS = 1000
+# A summary in fewer tokens says nothing.
+_MIN_SUMMARY_TOKENS = 24
+# An exchange of more items than this, and than twice `max_items`, is summarized as a whole.
+_MAX_EXCHANGE_ITEMS = 40
 
+_MAX_TEXT_LENGTH = 1_000_000
+_MAX_NAME_LENGTH = 256
+_MAX_TOKENS = 1_000_000_000
 
-@dataclass(frozen=True, slots=True)
-class _Summary:
-    text: str
-    tokens: int
+_MAX_SHOWN_THOUGHTS = 5
+_MAX_SHOWN_VALUES = 20
+_MAX_VALUE_LENGTH = 200
+_MAX_LINE_LENGTH = 1000
 
-
-class WorkingMemory(TaskState):
-    """What an agent has in mind: plain and in-process; only `add` is awaited, for it may have to summarise.
-
-    The buffer rests within `max_tokens`, summaries included. Past `summarize_at` of it, or past `max_items`, all but
-    the last `keep_recent` items become a summary. The promises, strongest first: a tool call and its result stay
-    together; the tokens are never exceeded; the last `keep_recent` stay word for word; there are at most `max_items`.
-    So where the last items do not fit `max_tokens` by themselves, the largest become extracts that say how long
-    the whole was and its hash; and a tool exchange that reaches past `max_items` stays whole, up to twice as many.
-    """
-
-    def __init__(  # noqa: PLR0913 - the front door fixes these
-        self,
-        max_tokens: int = 8000,
-        summarize_at: float = 0.80,
-        keep_recent: int = 5,
-        max_items: int | None = 20,
-        *,
-        llm: LanguageModel | Ask | None = None,
-        count_tokens: Count | None = None,
-        timeout: float = 30.0,
-        clock: Clock = system_clock,
-        ids: Callable[[], str] | None = None,
-    ) -> None:
-        super().__init__(ids)
-        _check_whole("max_tokens", max_tokens, 1)
-        _check_whole("keep_recent", keep_recent, 0)
-        if max_items is not None:
-            _check_whole("max_items", max_items, 1)
-        if isinstance(summarize_at, bool) or not isinstance(summarize_at, int | float) or not 0 < summarize_at <= 1:
-            raise BadInput(f"summarize_at is a share of max_tokens above 0 and up to 1, not {summarize_at!r:.80}")
-        self.max_tokens = max_tokens
-        self.summarize_at = summarize_at
-        self.keep_recent = keep_recent
-        self.max_items = max_items
-        self._count = _checked_counter(count_tokens)
-        self._llm = language_model(llm, timeout=timeout, clock=clock)
-        self._entries: list[Entry] = []
-        self._summaries: list[_Summary] = []
-        self._late: dict[str, None] = {}
-        self._warnings: deque[str] = deque(maxlen=_WARNINGS_KEPT)
-        self._compressing = asyncio.Lock()
-        self._cleared = 0
-
-    def clear(self) -> None:
-        """Forget everything; a compression that is under way comes to nothing."""
-        self._cleared += 1
-        super().clear()
-        self._entries, self._summaries, self._late = [], [], {}
-        self._warnings.clear()
-
-    async def add(self, item: Item, tokens: int | None = None) -> None:
-        """Append a text or a message; older ones are summarised when it gets too much.
-
-        `tokens` is the caller's own count, where they have one. The item is kept even if this is cancelled.
-        """
-        entry = entry_of(item, tokens, self._count)
-        self._entries.append(self._after_its_call(entry))
-        if self._is_over():
-            async with self._compressing:
-                await self._compress()
-
-    @property
-    def items(self) -> list[Item]:
-        """What is kept word for word, oldest first."""
-        return [_copy(entry.item) for entry in self._entries]
-
-    @property
-    def summaries(self) -> list[str]:
-        """What became of the older items, oldest first."""
-        return [summary.text for summary in self._summaries]
-
-    @property
-    def current_tokens(self) -> int:
-        return sum(entry.tokens for entry in self._entries) + self._summary_tokens
-
-    @property
-    def warnings(self) -> list[str]:
-        """The last things that did not go as asked, without any content."""
-        return list(self._warnings)
-
-    def get_context_block(self) -> str:
-        """The buffer for a prompt: summaries first, then each item from the margin, its further lines indented."""
-        lines = [f"{_EARLIER}{summary.text}" for summary in self._summaries]
-        lines += [entry.text for entry in self._entries]
-        return "\n".join("\n  ".join(line.splitlines()) for line in lines)
-
-    @property
-    def _threshold(self) -> int:
-        return max(1, int(self.max_tokens * self.summarize_at))
-
-    @property
-    def _summary_tokens(self) -> int:
-        return sum(summary.tokens for summary in self._summaries)
-
-    def _is_over(self) -> bool:
-        too_many = self.max_items is not None and len(self._entries) > self.max_items
-        return too_many or self.current_tokens > self._threshold
-
-    async def _compress(self) -> None:
-        """One pass, never a loop: what came in meanwhile compresses for itself when its turn comes."""
-        if not self._is_over():
-            return
-        cut = self._cut()
-        if cut and not await self._summarise(cut):
-            return
-        if self.current_tokens > self.max_tokens:
-            await self._fit()
-
-    def _cut(self) -> int:
-        """How many of the oldest items to summarise."""
-        ends = self._ends()
-        most = len(ends) if self.max_items is None else self.max_items
-        wanted = max(0, len(ends) - min(self.keep_recent, most))
-        cut = cut_before(ends, wanted)
-        longest = max(2 * most, _LONGEST_EXCHANGE)
-        # A call that still waits is kept where its result will arrive: always while the exchange goes on, and beside
-        # other items if that is affordable. Some calls are never answered.
-        waiting = cut_before(ends, min([cut, *pending(ends).values()]))
-        if is_one_exchange(ends[waiting:]):
-            affordable = len(ends) - waiting <= longest
-        else:
-            affordable = len(ends) - waiting <= most and self._tokens_from(waiting) <= self._threshold // 2
-        if affordable:
-            return waiting
-        return cut_after(ends, wanted) if len(ends) - cut > longest else cut
-
-    def _ends(self) -> list[Ends]:
-        return ends_among([entry.item for entry in self._entries])
-
-    def _tokens_from(self, place: int) -> int:
-        return sum(entry.tokens for entry in self._entries[place:])
-
-    async def _summarise(self, cut: int) -> bool:
-        """Put a summary in place of the first items; False if memory was cleared meanwhile."""
-        cleared, older = self._cleared, self._entries[:cut]
-        share = max(min(self.max_tokens // 4, self._threshold // 2), min(self.max_tokens // 2, _LEAST_SUMMARY))
-        room = min(share, max(share // 4, self.max_tokens - self._tokens_from(cut)))
-        least = min(room, _LEAST_SUMMARY)
-        rolls = self._summary_tokens + max(room // 4, least) > room
-        # Rolling tells the old summaries and the new items in one, so that there is never more than one question.
-        passages = [Passage(summary.text) for summary in self._summaries] if rolls else []
-        limit = max(room // 2, least) if rolls else max(room // 4, least)
-        made = await summary_of(
-            [*passages, *(entry.passage for entry in older)],
-            limit - self._count(_EARLIER),
-            model=self._llm,
-            count=self._count,
-        )
-        if cleared != self._cleared:
-            return False
-        if made.warning:
-            self._warnings.append(f"{made.warning} ({cut} items)")
-        if not made.text:
-            self._warnings.append(f"{cut} items left no summary: max_tokens={self.max_tokens} has no room for one")
-        summary = _Summary(made.text, self._count(f"{_EARLIER}{made.text}")) if made.text else None
-        self._summaries = [*([] if rolls else self._summaries), *([summary] if summary else [])]
-        self._drop(cut)
-        return True
-
-    def _drop(self, cut: int) -> None:
-        """Let go of the first items, which are summarised; results that came meanwhile follow their calls as text."""
-        for name, place in pending([entry.ends for entry in self._entries]).items():
-            if place < cut:
-                self._late[name] = None
-        while len(self._late) > _LATE_KEPT:
-            del self._late[next(iter(self._late))]
-        for place, names in parted_by(self._ends(), cut).items():
-            self._entries[place] = as_told(self._entries[place], names, self._count)
-        self._entries = self._entries[cut:]
-
-    def _after_its_call(self, entry: Entry) -> Entry:
-        """A result whose call was summarised before it came, told as text."""
-        waiting = pending([one.ends for one in self._entries]) if self._late else {}
-        late = frozenset(name for name in entry.ends.results if name in self._late and name not in waiting)
-        for name in late:
-            del self._late[name]
-        return as_told(entry, late, self._count) if late else entry
-
-    async def _fit(self) -> None:
-        """The last items do not fit by themselves: shorten the largest, and summarise what cannot be shortened."""
-        cleared, entries = self._cleared, list(self._entries)
-        sizes = [entry.tokens for entry in entries]
-        height = water_level(sizes, max(self._threshold, self.max_tokens // 2) - self._summary_tokens)
-        short = await asyncio.to_thread(_all_shortened, entries, height, self._count)
-        if cleared != self._cleared:
-            return
-        self._entries[: len(short)] = short
-        changed = sum(before is not after for before, after in zip(entries, short, strict=True))
-        if changed:
-            self._warnings.append(f"{changed} items did not fit max_tokens={self.max_tokens} and are kept as extracts")
-        # Whatever is still too large goes the way of older items, oldest first, whole exchanges at a time.
-        over = self.current_tokens - self.max_tokens
-        ends = self._ends()
-        cut = 0
-        while over > 0 and cut < len(ends):
-            cut = cut_after(ends, cut + 1)
-            over = self._tokens_from(cut) + max(self.max_tokens // 4, self._summary_tokens) - self.max_tokens
-        if cut:
-            await self._summarise(cut)
-
-    def snapshot(self) -> dict[str, Any]:
-        """All of it as JSON; `from_snapshot` makes the same memory of it, in this process or another."""
-        return {
-            "format": _FORMAT,
-            "max_tokens": self.max_tokens,
-            "summarize_at": self.summarize_at,
-            "keep_recent": self.keep_recent,
-            "max_items": self.max_items,
-            **{name: checked_json(name, getattr(self, name)) for name in _STATE},
-            "items": [{"item": _copy(entry.item), "tokens": entry.tokens} for entry in self._entries],
-            "summaries": self.summaries,
-            "late": list(self._late),
-            "warnings": self.warnings,
-        }
-
-    @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any], **parts: Any) -> WorkingMemory:
-        """The memory that was snapshot; `llm`, `count_tokens`, `timeout`, `clock` and `ids` are given anew."""
-        if not isinstance(snapshot, Mapping) or snapshot.get("format") != _FORMAT:
-            raise BadInput(f"this is no snapshot of working memory in format {_FORMAT}")
-        try:
-            memory = cls(**{name: snapshot[name] for name in _OPTIONS}, **parts)
-            for name, kind in _STATE.items():
-                value = checked_json(name, snapshot[name])
-                if not isinstance(value, kind):
-                    raise BadInput(f"{name} in a snapshot is a {kind.__name__}, not {type(value).__name__}")
-                if isinstance(value, list):
-                    value = [checked_text(f"what is in {name}", one) for one in value]
-                setattr(memory, name, value)
-            memory._entries = [entry_of(one["item"], one["tokens"], memory._count) for one in snapshot["items"]]
-            texts = [checked_text("a summary", text) for text in snapshot["summaries"]]
-            memory._summaries = [_Summary(text, memory._count(f"{_EARLIER}{text}")) for text in texts]
-            memory._late = dict.fromkeys(checked_text("a call", name) for name in snapshot["late"])
-            memory._warnings.extend(checked_text("a warning", text) for text in snapshot["warnings"])
-        except (KeyError, TypeError) as error:
-            raise BadInput(f"this snapshot of working memory is incomplete or damaged: {error}") from error
-        return memory
-
-
-_OPTIONS = ("max_tokens", "summarize_at", "keep_recent", "max_items")
-_STATE: dict[str, type] = {
+_OPTION_NAMES = ("max_tokens", "summarize_at", "keep_recent", "max_items")
+_STATE_TYPES: dict[str, type] = {
     "task": str,
     "task_id": str,
     "current_goal": str,
@@ -303,29 +64,423 @@ _STATE: dict[str, type] = {
 }
 
 
-def _all_shortened(entries: list[Entry], height: int, count: Count) -> list[Entry]:
-    return [entry if entry.tokens <= height else shortened_entry(entry, height, count) or entry for entry in entries]
+@dataclass(frozen=True, slots=True)
+class WorkingItem:
+    """An item of the buffer or a summary, with its text and tokens."""
+
+    item: MessageItem
+    text: str
+    tokens: int
+    scale: float = 1.0
+    """The caller's count of the tokens divided by ours, for the tokens of a shortened item."""
+
+    @property
+    def passage(self) -> LabeledText:
+        role = self.item.get("role") if isinstance(self.item, Mapping) else None
+        if isinstance(role, str) and self.text.startswith(f"{role}: "):
+            return LabeledText(self.text.removeprefix(f"{role}: "), role)
+        return LabeledText(self.text, "")
 
 
-def _checked_counter(given: Count | None) -> Count:
-    if given is None:
-        return count_tokens
-    if not callable(given):
-        raise BadInput(f"count_tokens is a callable that counts the tokens of a text, not {type(given).__name__}")
+class WorkingMemory:
+    """In-process memory of the current task. Only `add` is awaited, because it may call a model for a summary.
 
-    def counted(text: str) -> int:
-        number = given(text)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise BadInput(f"count_tokens answered {number!r:.80}; it gives a whole number from 0")
-        return number
+    The state of the task is in plain attributes. The methods check their arguments and store copies.
 
-    return counted
+    Past `summarize_at` of `max_tokens`, or past `max_items`, all but the last `keep_recent` items become a summary.
+    The rules, strongest first: a tool call stays with its result; `max_tokens` is never exceeded; the last
+    `keep_recent` items stay word for word; there are at most `max_items`. So if the last items exceed `max_tokens`, the
+    largest are shortened to extracts. A tool exchange longer than `max_items` stays whole, up to twice as many items.
+    """
+
+    def __init__(  # noqa: PLR0913 - the public API names these
+        self,
+        max_tokens: int = 8000,
+        summarize_at: float = 0.80,
+        keep_recent: int = 5,
+        max_items: int | None = 20,
+        *,
+        llm: LanguageModel | AskFunction | None = None,
+        count_tokens: TokenCounter | None = None,
+        timeout: float = 30.0,
+        clock: Clock = system_clock,
+        ids: Callable[[], str] | None = None,
+    ) -> None:
+        self._generate_id = ids or (lambda: secrets.token_hex(4))
+        self.variables: dict[str, Any] = {}
+        self._reset_task("")
+        self.max_tokens = check_count("max_tokens", max_tokens, minimum=1)
+        self.summarize_at = check_number("summarize_at", summarize_at, maximum=1.0)
+        if not summarize_at:
+            raise BadInput("summarize_at must be above 0; got 0")
+        self.keep_recent = check_count("keep_recent", keep_recent)
+        self.max_items = None if max_items is None else check_count("max_items", max_items, minimum=1)
+        self._count_tokens = _check_counter(count_tokens)
+        self._llm = to_language_model(llm, timeout=timeout, clock=clock)
+        self._entries: list[WorkingItem] = []
+        self._summaries: list[WorkingItem] = []
+        # Calls whose results had not come when they were summarized.
+        self._late_calls: dict[str, None] = {}
+        self._warnings: deque[str] = deque(maxlen=_MAX_WARNINGS)
+        self._compress_lock = asyncio.Lock()
+        self._clear_count = 0
+
+    def _reset_task(self, task: str) -> None:
+        self.task = task
+        self.task_id = self._generate_id()
+        self.current_goal = task
+        self.subgoals: list[str] = []
+        self.results: dict[str, Any] = {}
+        self.scratchpad: list[str] = []
+
+    def set_task(self, task: str) -> None:
+        """Begin another task: goal, subgoals, results and thoughts are reset; variables and the buffer stay."""
+        self._reset_task(_check_text("task", task))
+
+    def add_result(self, key: str, value: Any) -> None:
+        """Store an intermediate result as a copy in JSON."""
+        key = check_name("key", key, max_length=_MAX_NAME_LENGTH, example="units")
+        self.results[key] = _check_json(f"results.{key:.80}", value)
+
+    def get_result(self, key: str, default: Any = None) -> Any:
+        return self.results.get(key, default) if isinstance(key, str) else default
+
+    def add_thought(self, thought: str) -> None:
+        self.scratchpad.append(_check_text("thought", thought))
+
+    def set_variable(self, name: str, value: Any) -> None:
+        """Store a value as a copy in JSON. Variables stay when another task begins."""
+        name = check_name("name", name, max_length=_MAX_NAME_LENGTH, example="units")
+        self.variables[name] = _check_json(f"variables.{name:.80}", value)
+
+    def get_variable(self, name: str, default: Any = None) -> Any:
+        return self.variables.get(name, default) if isinstance(name, str) else default
+
+    def push_subgoal(self, goal: str) -> None:
+        self.subgoals.append(_check_text("goal", goal))
+
+    def pop_subgoal(self) -> str | None:
+        """Remove and return the newest subgoal; None if there is none."""
+        return self.subgoals.pop() if self.subgoals else None
+
+    def get_context_string(self) -> str:
+        """Return the state for a prompt, one line a value, so that no text can imitate a heading; "" if it is empty."""
+        lines = []
+        if self.task:
+            lines.append(f"Task: {_format_line(self.task, _MAX_LINE_LENGTH)}")
+        if self.current_goal and self.current_goal != self.task:
+            lines.append(f"Goal: {_format_line(self.current_goal, _MAX_LINE_LENGTH)}")
+        if self.subgoals:
+            lines.append("Subgoals: " + " > ".join(_format_line(goal, _MAX_VALUE_LENGTH) for goal in self.subgoals))
+        lines += _format_values("Results", self.results)
+        if self.scratchpad:
+            newest = list(dict.fromkeys(reversed(self.scratchpad)))[:_MAX_SHOWN_THOUGHTS]
+            thoughts = (f"- {_format_line(thought, _MAX_LINE_LENGTH)}" for thought in reversed(newest))
+            lines += ["Recent thoughts:", *thoughts]
+        lines += _format_values("Variables", self.variables)
+        return "\n".join(lines)
+
+    def clear(self) -> None:
+        """Forget everything, variables too; a compression that is running has no effect."""
+        self._clear_count += 1
+        self._reset_task("")
+        self.variables = {}
+        self._entries, self._summaries, self._late_calls = [], [], {}
+        self._warnings.clear()
+
+    async def add(self, item: MessageItem, tokens: int | None = None) -> None:
+        """Append a text or a message, and summarize older items if there are too many.
+
+        `tokens` is the caller's own count. The item is stored even if this call is cancelled.
+        """
+        self._entries.append(self._resolve_late_result(_build_item(item, tokens, self._count_tokens)))
+        if self._is_over():
+            async with self._compress_lock:
+                await self._compress()
+
+    @property
+    def items(self) -> list[MessageItem]:
+        """The items that are kept word for word, oldest first."""
+        return [_copy_item(entry.item) for entry in self._entries]
+
+    @property
+    def summaries(self) -> list[str]:
+        """The summaries of older items, oldest first."""
+        return [str(summary.item) for summary in self._summaries]
+
+    @property
+    def current_tokens(self) -> int:
+        return self._tokens_from(0) + self._summary_tokens
+
+    @property
+    def warnings(self) -> list[str]:
+        """The newest warnings, without any content."""
+        return list(self._warnings)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is no task, no result and no item."""
+        task = (self.task, self.current_goal, self.subgoals, self.results, self.scratchpad, self.variables)
+        return not any(task) and not self._entries and not self._summaries
+
+    def get_context_block(self) -> str:
+        """Return the buffer for a prompt: summaries, then items, with all lines but the first of each indented."""
+        return "\n".join("\n  ".join(entry.text.splitlines()) for entry in (*self._summaries, *self._entries))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything as JSON for `from_snapshot`."""
+        return {
+            "format": _SNAPSHOT_FORMAT,
+            **{name: getattr(self, name) for name in _OPTION_NAMES},
+            **{name: _check_json(name, getattr(self, name)) for name in _STATE_TYPES},
+            "items": [{"item": _copy_item(entry.item), "tokens": entry.tokens} for entry in self._entries],
+            "summaries": self.summaries,
+            "late": list(self._late_calls),
+            "warnings": self.warnings,
+        }
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Mapping[str, Any], **parts: Any) -> WorkingMemory:
+        """Return the memory of a snapshot. `llm`, `count_tokens`, `timeout`, `clock` and `ids` are passed again."""
+        if not isinstance(snapshot, Mapping) or snapshot.get("format") != _SNAPSHOT_FORMAT:
+            raise BadInput(f"the snapshot must be one of working memory in format {_SNAPSHOT_FORMAT}")
+        try:
+            memory = cls(**{name: snapshot[name] for name in _OPTION_NAMES}, **parts)
+            for name, kind in _STATE_TYPES.items():
+                value = _check_json(name, snapshot[name])
+                if not isinstance(value, kind):
+                    raise BadInput(f"{name} of the snapshot must be a {kind.__name__}; got {type(value).__name__}")
+                if isinstance(value, list):
+                    value = [_check_text(name, text) for text in value]
+                setattr(memory, name, value)
+            count = memory._count_tokens
+            memory._entries = [_build_item(entry["item"], entry["tokens"], count) for entry in snapshot["items"]]
+            texts = [_check_text("summaries", text) for text in snapshot["summaries"]]
+            memory._summaries = [_build_summary(text, count) for text in texts]
+            memory._late_calls = dict.fromkeys(_check_text("late", id) for id in snapshot["late"])
+            memory._warnings.extend(_check_text("warnings", text) for text in snapshot["warnings"])
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"the snapshot of working memory is incomplete or damaged: {error}") from error
+        return memory
+
+    # -------------------- compression
+
+    @property
+    def _threshold(self) -> int:
+        return max(1, int(self.max_tokens * self.summarize_at))
+
+    @property
+    def _summary_tokens(self) -> int:
+        return sum(summary.tokens for summary in self._summaries)
+
+    def _is_over(self) -> bool:
+        has_too_many = self.max_items is not None and len(self._entries) > self.max_items
+        return has_too_many or self.current_tokens > self._threshold
+
+    async def _compress(self) -> None:
+        """Compress once. Items that are added meanwhile compress in their own turn."""
+        if not self._is_over():
+            return
+        cut = self._find_cut()
+        if cut and not await self._summarize(cut):
+            return
+        if self.current_tokens > self.max_tokens:
+            await self._shorten_to_fit()
+
+    def _find_cut(self) -> int:
+        """Return how many of the oldest items to summarize."""
+        ids = self._resolve_ids()
+        max_items = len(ids) if self.max_items is None else self.max_items
+        wanted = max(0, len(ids) - min(self.keep_recent, max_items))
+        cut = cut_before(ids, wanted)
+        longest = max(2 * max_items, _MAX_EXCHANGE_ITEMS)
+        # A pending call is kept while its exchange continues. Beside other items it is kept if there is room, because
+        # some calls never get a result.
+        pending = cut_before(ids, min([cut, *find_pending_calls(ids).values()]))
+        kept = len(ids) - pending
+        if is_one_exchange(ids[pending:]):
+            is_affordable = kept <= longest
+        else:
+            is_affordable = kept <= max_items and self._tokens_from(pending) <= self._threshold // 2
+        if is_affordable:
+            return pending
+        return cut_after(ids, wanted) if len(ids) - cut > longest else cut
+
+    def _resolve_ids(self) -> list[ToolIds]:
+        return resolve_tool_ids([entry.item for entry in self._entries])
+
+    def _tokens_from(self, index: int) -> int:
+        return sum(entry.tokens for entry in self._entries[index:])
+
+    async def _summarize(self, cut: int) -> bool:
+        """Replace the first items by a summary; return False if the memory was cleared meanwhile."""
+        clear_count, older = self._clear_count, self._entries[:cut]
+        share = max(min(self.max_tokens // 4, self._threshold // 2), min(self.max_tokens // 2, _MIN_SUMMARY_TOKENS))
+        room = min(share, max(share // 4, self.max_tokens - self._tokens_from(cut)))
+        minimum = min(room, _MIN_SUMMARY_TOKENS)
+        # Without room for another summary, the old summaries and the new items get one together.
+        is_rolling = self._summary_tokens + max(room // 4, minimum) > room
+        passages = [LabeledText(text) for text in self.summaries] if is_rolling else []
+        limit = max(room // 2 if is_rolling else room // 4, minimum)
+        result = await summarize_with_fallback(
+            [*passages, *(entry.passage for entry in older)],
+            limit - self._count_tokens(_SUMMARY_PREFIX),
+            model=self._llm,
+            count=self._count_tokens,
+        )
+        if clear_count != self._clear_count:
+            return False
+        if result.warning:
+            self._warnings.append(f"{result.warning} ({cut} items)")
+        if is_rolling:
+            self._summaries = []
+        if result.text:
+            self._summaries = [*self._summaries, _build_summary(result.text, self._count_tokens)]
+        else:
+            self._warnings.append(f"{cut} items left no summary: max_tokens={self.max_tokens} has no room for one")
+        self._drop_items(cut)
+        return True
+
+    def _drop_items(self, cut: int) -> None:
+        """Remove the first items. Results of removed calls become text, now or when they come."""
+        for call, index in find_pending_calls([tool_ids(entry.item) for entry in self._entries]).items():
+            if index < cut:
+                self._late_calls[call] = None
+        while len(self._late_calls) > _MAX_LATE_CALLS:
+            del self._late_calls[next(iter(self._late_calls))]
+        for call_at, result_at, id in pair_results(self._resolve_ids()):
+            if call_at < cut <= result_at:
+                self._entries[result_at] = _replace_orphan(self._entries[result_at], id, self._count_tokens)
+        self._entries = self._entries[cut:]
+
+    def _resolve_late_result(self, entry: WorkingItem) -> WorkingItem:
+        """Return an item with the results of summarized calls as text."""
+        if not self._late_calls:
+            return entry
+        pending = find_pending_calls([tool_ids(other.item) for other in self._entries])
+        for id in tool_ids(entry.item).results:
+            if id in self._late_calls and id not in pending:
+                del self._late_calls[id]
+                entry = _replace_orphan(entry, id, self._count_tokens)
+        return entry
+
+    async def _shorten_to_fit(self) -> None:
+        """Shorten the largest items to extracts; summarize the oldest if that is not enough."""
+        clear_count, entries = self._clear_count, list(self._entries)
+        room = max(self._threshold, self.max_tokens // 2) - self._summary_tokens
+        share = fair_share([entry.tokens for entry in entries], room)
+        short = await asyncio.to_thread(lambda: [_shorten_item(entry, share, self._count_tokens) for entry in entries])
+        if clear_count != self._clear_count:
+            return
+        self._entries[: len(short)] = short
+        changed = sum(before is not after for before, after in zip(entries, short, strict=True))
+        if changed:
+            self._warnings.append(f"{changed} items did not fit max_tokens={self.max_tokens} and are kept as extracts")
+        excess = self.current_tokens - self.max_tokens
+        ids = self._resolve_ids()
+        cut = 0
+        while excess > 0 and cut < len(ids):
+            cut = cut_after(ids, cut + 1)
+            excess = self._tokens_from(cut) + max(self.max_tokens // 4, self._summary_tokens) - self.max_tokens
+        if cut:
+            await self._summarize(cut)
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < math.inf:
-        raise BadInput(f"{name} is a whole number from {least}, not {value!r:.80}")
+def _build_item(item: Any, tokens: int | None, count: TokenCounter) -> WorkingItem:
+    """Return a checked copy of a text or a message as an item of the buffer."""
+    if tokens is not None:
+        check_count("tokens", tokens, maximum=_MAX_TOKENS)
+    item = _check_item(item)
+    text, ids = format_message(item), tool_ids(item)
+    if not ids.calls and not ids.results and not _has_content(item):
+        raise BadInput("an item of working memory must not be empty")
+    own_count = count(text)
+    scale = 1.0 if tokens is None else tokens / max(1, own_count)
+    return WorkingItem(item, text, own_count if tokens is None else tokens, scale)
 
 
-def _copy(item: Item) -> Item:
+def _build_summary(text: str, count: TokenCounter) -> WorkingItem:
+    shown = f"{_SUMMARY_PREFIX}{text}"
+    return WorkingItem(text, shown, count(shown))
+
+
+def _check_item(item: Any) -> MessageItem:
+    if isinstance(item, str):
+        return _check_text("item", item)
+    if not isinstance(item, Mapping):
+        raise BadInput(f"item must be a string or a message (dict); got {type(item).__name__}")
+    message: dict[str, Any] = _check_json("item", dict(item))
+    role, calls = message.get("role", "user"), message.get("tool_calls")
+    if not isinstance(role, str) or not role.strip():
+        raise BadInput(f"the role of an item must be a name such as 'user'; got {role!r:.80}")
+    if calls is not None and not isinstance(calls, list):
+        raise BadInput(f"tool_calls of an item must be a list; got {type(calls).__name__}")
+    return message
+
+
+def _has_content(item: MessageItem) -> bool:
+    if isinstance(item, str) or "role" not in item:
+        return bool(format_message(item or "").strip())
+    content = item.get("content")
+    if content is not None and (not isinstance(content, str | list) or format_content(content).strip()):
+        return bool(format_content(content).strip())
+    extra = (value for key, value in item.items() if key not in ("role", "name", "content"))
+    return any(str(value).strip() for value in extra if value)
+
+
+def _replace_orphan(entry: WorkingItem, id: str, count: TokenCounter) -> WorkingItem:
+    item = entry.item if isinstance(entry.item, str) else orphans_to_text(entry.item, frozenset({id}))
+    return _change_item(entry, item, count)
+
+
+def _shorten_item(entry: WorkingItem, limit: int, count: TokenCounter) -> WorkingItem:
+    """Return the item in at most `limit` tokens of the caller's count, or unchanged if that is impossible."""
+    if entry.tokens <= limit:
+        return entry
+    item = shorten_message(entry.item, int(limit / max(entry.scale, 0.01)), count, shorten=extract_text)
+    short = entry if item is None else _change_item(entry, item, count)
+    return short if short.tokens <= limit else entry
+
+
+def _change_item(entry: WorkingItem, item: MessageItem, count: TokenCounter) -> WorkingItem:
+    text = format_message(item)
+    return WorkingItem(item, text, math.ceil(count(text) * entry.scale), entry.scale)
+
+
+def _copy_item(item: MessageItem) -> MessageItem:
     return item if isinstance(item, str) else dict(json.loads(json.dumps(item)))
+
+
+def _check_text(name: str, text: Any) -> str:
+    return check_text(name, text, max_length=_MAX_TEXT_LENGTH)
+
+
+def _check_json(name: str, value: Any) -> Any:
+    copy = check_json(name, value)
+    check_text(name, json.dumps(copy, ensure_ascii=False), max_length=_MAX_TEXT_LENGTH)
+    return copy
+
+
+def _check_counter(counter: TokenCounter | None) -> TokenCounter:
+    if counter is None:
+        return default_token_counter
+    if not callable(counter):
+        raise BadInput(f"count_tokens must be a callable that counts the tokens of a text; got {counter!r:.80}")
+    return lambda text: check_count("the result of count_tokens", counter(text))
+
+
+def _format_values(heading: str, values: Mapping[str, Any]) -> list[str]:
+    if not values:
+        return []
+    shown = list(values.items())[-_MAX_SHOWN_VALUES:]
+    is_cut = len(values) > len(shown)
+    lines = [f"{heading} (the last {len(shown)} of {len(values)}):" if is_cut else f"{heading}:"]
+    for name, value in shown:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+        lines.append(f"- {_format_line(name, _MAX_VALUE_LENGTH)}: {_format_line(text, _MAX_VALUE_LENGTH)}")
+    return lines
+
+
+def _format_line(text: str, max_length: int) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= max_length else f"{line[:max_length].rstrip()}… ({len(line):,} characters)"

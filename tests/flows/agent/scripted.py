@@ -1,4 +1,4 @@
-"""Models for tests: they say what a script tells them to, and remember what they were asked."""
+"""Scripted models for tests, which record their requests."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.inference.chat import ChatMessage, OnText, Reply, ToolCall, ToolSpec, Usage
+from recollect.models.chat import ChatMessage, Reply, TextCallback, ToolCall, ToolSpec, Usage
 
 Line = Reply | Exception | Callable[[Sequence[ChatMessage]], Reply]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One question, as it came."""
+    """One request to the model."""
 
     messages: tuple[ChatMessage, ...]
     system: str
@@ -22,7 +22,7 @@ class Asked:
 
 
 class Scripted:
-    """Says its lines one after the other, word by word to whoever listens."""
+    """Model that returns its lines in order, and streams them word by word."""
 
     name = "scripted"
 
@@ -37,7 +37,7 @@ class Scripted:
         *,
         system: str = "",
         tools: Sequence[ToolSpec] = (),
-        on_text: OnText | None = None,
+        on_text: TextCallback | None = None,
         may_call: bool = True,
     ) -> Reply:
         self.asked.append(Asked(tuple(messages), system, tuple(tools), may_call))
@@ -67,4 +67,4 @@ def call(name: str, id: str | None = None, /, **arguments: Any) -> ToolCall:
 
 
 def results(messages: Sequence[ChatMessage]) -> list[str]:
-    return [one.content for one in messages if one.role == "tool"]
+    return [message.content for message in messages if message.role == "tool"]

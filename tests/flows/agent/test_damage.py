@@ -1,4 +1,4 @@
-"""A run whose journal is damaged: what was begun for one call is never told of another, and nothing is done twice."""
+"""Runs with a damaged journal: no call gets the result of another, and no effect is repeated."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ import pytest
 
 from recollect import AgentMemory, AgentWithMemory
 from recollect.errors import ModelFailed, UnknownOutcome
-from recollect.inference.chat import Reply
-from recollect.stores.base import Lease
-from recollect.stores.ops import Journal
+from recollect.models.chat import Reply
+from recollect.stores.writes import Journal, Lease
 from tests.flows.agent.scripted import Scripted, call, results, says, wants
-from tests.flows.agent.test_resume import begun_without_end
+from tests.flows.agent.test_resume import interrupt_call
 
 TASK = "Pay them."
 
 
 class Till:
-    """What was paid, and under which keys."""
+    """Payments with their idempotency keys."""
 
     def __init__(self) -> None:
         self.paid: list[tuple[str, int, str]] = []
 
     def tools(self) -> list[Any]:
         async def pay(to: str, amount: int, idempotency_key: str) -> str:
-            """Pay somebody."""
+            """Pay a person."""
             self.paid.append((to, amount, idempotency_key))
             return f"paid {amount} to {to}"
 
         async def give(to: str, idempotency_key: str) -> str:
-            """Give somebody something."""
+            """Give a person something."""
             self.paid.append((to, 0, idempotency_key))
             return f"gave to {to}"
 
@@ -41,14 +40,14 @@ class Till:
 
 
 async def damage(memory: AgentMemory, task_id: str, step: str) -> None:
-    """Make a note as a torn page leaves it."""
+    """Truncate the result of a journal entry, as a torn page would."""
     checkpoints = memory.checkpoints
-    lease = await checkpoints.store.claim(checkpoints.space, task_id, "dead", timedelta(seconds=30))
-    [note] = [one for one in await checkpoints.steps(task_id) if one.key == step]
+    lease = await checkpoints._store.claim(checkpoints._space, task_id, "dead", timedelta(seconds=30))
+    [note] = [entry for entry in await checkpoints.steps(task_id) if entry.key == step]
     assert note.result is not None
-    await checkpoints.store.write(
+    await checkpoints._store.write(
         Journal(
-            space=checkpoints.space,
+            space=checkpoints._space,
             task=task_id,
             step=step,
             status=note.status,
@@ -59,10 +58,10 @@ async def damage(memory: AgentMemory, task_id: str, step: str) -> None:
             result=note.result[:-20],
         )
     )
-    await checkpoints.store.release(lease)
+    await checkpoints._store.release(lease)
 
 
-async def stopped_after(memory: AgentMemory, till: Till, *replies: Reply) -> None:
+async def run_until_failure(memory: AgentMemory, till: Till, *replies: Reply) -> None:
     with pytest.raises(ModelFailed):
         await AgentWithMemory(memory, till.tools(), Scripted(*replies, OSError("down"))).run(TASK, task_id="t")
 
@@ -82,23 +81,23 @@ BOB = call("pay", to="bob", amount=10)
     ids=["another", "other arguments", "another tool", "unreadable", "none"],
 )
 @pytest.mark.parametrize("ended", [True, False], ids=["completed", "begun"])
-async def test_a_reply_that_asks_for_something_else_is_not_acted_on(memory: AgentMemory, now: Reply, ended: bool):
-    # Mutant: the result of one call is told of another. Mutant: another call under the key of the one that was begun.
+async def test_different_call_after_a_damaged_reply_raises(memory: AgentMemory, now: Reply, ended: bool):
+    # Mutant: a call gets the result of another. Mutant: another call uses the key of the interrupted one.
     till = Till()
-    await stopped_after(memory, till, wants(BOB))
+    await run_until_failure(memory, till, wants(BOB))
     await damage(memory, "t", "reply_1")
     if not ended:
-        await begun_without_end(memory, "t", "tool_1_0_pay")
-    for _ in range(2):  # and it is not kept either
+        await interrupt_call(memory, "t", "tool_1_0_pay")
+    for _ in range(2):  # the new reply is not journaled either
         with pytest.raises(UnknownOutcome, match=till.paid[0][2]):
             await AgentWithMemory(memory, till.tools(), Scripted(now, says("Done."))).run(TASK, task_id="t")
     assert [(to, amount) for to, amount, _ in till.paid] == [("bob", 10)]
 
 
-async def test_a_reply_that_asks_for_the_same_goes_on_with_what_there_is(memory: AgentMemory):
-    # Mutant: the call is begun anew, and what came of it forgotten. Mutant: the order of the arguments counts.
+async def test_same_call_after_a_damaged_reply_reuses_its_result(memory: AgentMemory):
+    # Mutant: the call is repeated and its result lost. Mutant: the order of the arguments matters.
     till = Till()
-    await stopped_after(memory, till, wants(BOB))
+    await run_until_failure(memory, till, wants(BOB))
     await damage(memory, "t", "reply_1")
     again = wants(call("pay", "another_id", amount=10, to="bob"))
     with pytest.raises(ModelFailed):
@@ -106,7 +105,7 @@ async def test_a_reply_that_asks_for_the_same_goes_on_with_what_there_is(memory:
     model = Scripted(lambda messages: says(" | ".join(results(messages))))
     assert await AgentWithMemory(memory, till.tools(), model).run(TASK, task_id="t") == "paid 10 to bob"
     assert len(till.paid) == 1
-    [note] = [one for one in await memory.checkpoints.steps("t") if one.key == "tool_1_0_pay"]
+    [note] = [entry for entry in await memory.checkpoints.steps("t") if entry.key == "tool_1_0_pay"]
     assert (note.status, note.attempts) == ("completed", 1)
     assert note.input_sha is not None
 
@@ -115,8 +114,8 @@ def read(page: int) -> str:
     return f"Page {page} says that the code of room {page} is {page * 111}. " + "It goes on about the weather. " * 40
 
 
-async def test_a_compaction_outlives_a_beginning_that_is_made_anew(memory: AgentMemory):
-    # Mutant: places counted from the first message; a result without its call is refused by every provider.
+async def test_compaction_is_valid_after_a_damaged_beginning(memory: AgentMemory):
+    # Mutant: positions are counted from the first message; providers reject a result without its call.
     pages = [wants(call("read", f"c{page}", page=page)) for page in range(1, 9)]
     first = Scripted(*pages, OSError("down"))
     with pytest.raises(ModelFailed):
@@ -130,19 +129,19 @@ async def test_a_compaction_outlives_a_beginning_that_is_made_anew(memory: Agent
     assert after[-len(before) :] == before
 
 
-async def test_a_compaction_that_parts_a_call_from_its_result_is_not_used(memory: AgentMemory):
-    # Mutant: it is believed, whatever the dialogue is now.
+async def test_compaction_that_splits_a_call_from_its_result_is_ignored(memory: AgentMemory):
+    # Mutant: the compaction is used without checking the dialogue.
     pages = [wants(call("read", f"c{page}", page=page)) for page in range(1, 19)]
     with pytest.raises(ModelFailed):
         await AgentWithMemory(memory, [read], Scripted(*pages, OSError("down")), max_context=3000).run(
             "Read the book.", task_id="t"
         )
-    keys = [one.key for one in await memory.checkpoints.steps("t")]
-    made = sorted(int(key.removeprefix("compaction_")) for key in keys if key.startswith("compaction_"))
-    assert len(made) > 1
-    await damage(memory, "t", f"compaction_{made[0]}")  # those after it were made for the shorter dialogue
+    keys = [entry.key for entry in await memory.checkpoints.steps("t")]
+    compactions = sorted(int(key.removeprefix("compaction_")) for key in keys if key.startswith("compaction_"))
+    assert len(compactions) > 1
+    await damage(memory, "t", f"compaction_{compactions[0]}")  # later ones were made for the shorter dialogue
     model = Scripted(says("Read."))
-    # With more room, or else it would be summed up anew, and nobody could see what was.
+    # A larger limit, so that the dialogue is not compacted again.
     await AgentWithMemory(memory, [read], model, max_context=100_000).run("Read the book.", task_id="t")
     waiting: list[str] = []
     for message in model.asked[0].messages:
@@ -150,26 +149,24 @@ async def test_a_compaction_that_parts_a_call_from_its_result_is_not_used(memory
             assert message.call_id == waiting.pop(0)
         else:
             assert waiting == []
-            waiting = [one.id for one in message.tool_calls]
+            waiting = [entry.id for entry in message.tool_calls]
 
 
-async def test_a_run_that_is_cancelled_while_it_is_claimed_is_nobodys(
-    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
-):
-    # Mutant: the claim is awaited as it is; whoever comes next waits until the lease has run out.
-    store = memory.checkpoints.store
+async def test_run_cancelled_during_the_claim_releases_the_lease(memory: AgentMemory, monkeypatch: pytest.MonkeyPatch):
+    # Mutant: the claim is awaited without protection; the next run waits until the lease expires.
+    store = memory.checkpoints._store
     claim = store.claim
-    asked = asyncio.Event()
+    claimed = asyncio.Event()
 
     async def slow(*given: Any, **more: Any) -> Lease:
         lease = await claim(*given, **more)
-        asked.set()
+        claimed.set()
         await asyncio.sleep(0)
         return lease
 
     monkeypatch.setattr(store, "claim", slow)
     running = asyncio.create_task(AgentWithMemory(memory, model=Scripted(says("Tea."))).run(TASK, task_id="t"))
-    await asked.wait()
+    await claimed.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

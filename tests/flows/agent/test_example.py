@@ -1,4 +1,4 @@
-"""The example of an agent with tools, as its first lines say: real processes, one of which ends without a word."""
+"""The tool agent example in real processes, one of which crashes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "tool_agent.py"
 
 
 def run(*arguments: str, code: int = 0) -> list[str]:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(EXAMPLE), *arguments], capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == code, f"ended with {done.returncode}\n{done.stdout}{done.stderr}"
-    return done.stdout.splitlines()
+    assert completed.returncode == code, f"ended with {completed.returncode}\n{completed.stdout}{completed.stderr}"
+    return completed.stdout.splitlines()
 
 
 def orders(directory: Path) -> list[str]:
@@ -25,8 +25,8 @@ def orders(directory: Path) -> list[str]:
     return [line.split(" ", 1)[1] for line in lines]
 
 
-def test_an_agent_goes_on_after_a_power_cut_and_orders_nothing_twice(tmp_path: Path):
-    # Mutant: a key that depends on the attempt. Mutant: results that are not kept.
+def test_example_agent_resumes_after_a_crash_and_orders_nothing_twice(tmp_path: Path):
+    # Mutant: a key that depends on the attempt. Mutant: results are not stored.
     first = run(str(tmp_path), "--power-cut", "2", code=1)
     assert first[:2] == ["[count] 3", "[count] 2"]
     assert sorted(orders(tmp_path)) == ["4 filters", "9 beans"]
@@ -38,8 +38,8 @@ def test_an_agent_goes_on_after_a_power_cut_and_orders_nothing_twice(tmp_path: P
     assert run(str(tmp_path)) == ["Done: 9 beans ordered, 4 filters ordered."]
 
 
-def test_the_same_with_a_model(tmp_path: Path):
+def test_example_agent_runs_with_a_model(tmp_path: Path):
     with Wire(Say(calls=(Call("count", {"item": "beans"}),)), Say("There are 3 of 12.")) as wire:
-        told = run(str(tmp_path), "--model", f"openai:some-model@{wire.openai}")
-        assert told == ["[count] 3", "There are 3 of 12."]
+        lines = run(str(tmp_path), "--model", f"openai:some-model@{wire.openai}")
+        assert lines == ["[count] 3", "There are 3 of 12."]
         assert "12 beans and 6 filters" in str(wire.requests[0].body["messages"])

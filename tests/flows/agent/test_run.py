@@ -1,4 +1,4 @@
-"""A run: recall, thought, tools and an answer, and what memory has of it afterwards."""
+"""Agent runs: recall, tools and the answer, and what is stored afterwards."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from recollect import AgentMemory, AgentWithMemory
 from recollect.agent import AgentEvent, tool
-from recollect.agent.compaction import cost
+from recollect.agent.prompt import count_chat_tokens
 from recollect.errors import BadInput, BadSettings, ModelFailed
-from recollect.inference.chat import ChatMessage, Reply, ToolCall
+from recollect.models.chat import ChatMessage, Reply, ToolCall
 from tests.flows.agent.scripted import Scripted, call, results, says, wants
 from tests.flows.conftest import Opener
 
@@ -28,11 +28,11 @@ def add(a: int, b: int = 1) -> int:
 
 
 async def greet(name: str) -> str:
-    """Greet somebody."""
+    """Greet a person."""
     return f"Hello {name}"
 
 
-async def test_an_answer_without_tools(memory: AgentMemory):
+async def test_run_without_tools_returns_the_answer(memory: AgentMemory):
     model = Scripted(says("Lisbon."))
     agent = AgentWithMemory(memory, model=model)
     assert await agent.run("What is the capital of Portugal?") == "Lisbon."
@@ -42,8 +42,8 @@ async def test_an_answer_without_tools(memory: AgentMemory):
     assert (run.usage.read, run.usage.written, run.usage.cached) == (100, 10, 80)
 
 
-async def test_tools_are_called_and_the_model_reads_what_they_return(memory: AgentMemory):
-    # Mutant: results in the order in which they come.
+async def test_run_calls_tools_and_returns_results_to_the_model(memory: AgentMemory):
+    # Mutant: results are in the order of completion.
     async def slow(what: str) -> str:
         await asyncio.sleep(0.02)
         return f"slow {what}"
@@ -55,7 +55,7 @@ async def test_tools_are_called_and_the_model_reads_what_they_return(memory: Age
     agent = AgentWithMemory(memory, [add, greet, slow], model)
     assert await agent.run("Add and greet.") == "slow one | 5 | Hello Ada"
     first, second = model.asked
-    assert [one.name for one in first.tools] == [
+    assert [entry.name for entry in first.tools] == [
         "remember",
         "recall",
         "forget",
@@ -64,14 +64,14 @@ async def test_tools_are_called_and_the_model_reads_what_they_return(memory: Age
         "greet",
         "slow",
     ]
-    assert [one.role for one in second.messages] == ["user", "assistant", "tool", "tool", "tool"]
-    assert [one.call_id for one in second.messages[2:]] == ["id_slow", "id_add", "id_greet"]
+    assert [entry.role for entry in second.messages] == ["user", "assistant", "tool", "tool", "tool"]
+    assert [entry.call_id for entry in second.messages[2:]] == ["id_slow", "id_add", "id_greet"]
     assert agent.last_run is not None
     assert [use.name for use in agent.last_run.steps[0].tools] == ["slow", "add", "greet"]
 
 
-async def test_parallel_calls_run_at_the_same_time(memory: AgentMemory):
-    # Mutant: one after the other, which would never meet.
+async def test_parallel_calls_run_concurrently(memory: AgentMemory):
+    # Mutant: sequential calls, which deadlock at the barrier.
     meeting = asyncio.Barrier(2)
     other = threading.Barrier(2, timeout=30)
 
@@ -91,7 +91,7 @@ async def test_parallel_calls_run_at_the_same_time(memory: AgentMemory):
     assert answer == "met met met in recollect-tool met in recollect-tool"
 
 
-async def test_the_prompt_is_the_same_at_every_step_and_holds_what_was_recalled(memory: AgentMemory):
+async def test_system_prompt_is_constant_and_has_the_recalled_memories(memory: AgentMemory):
     # Mutant: a recall at every step.
     await memory.remember("Ada wants reports in metric units.")
     model = Scripted(
@@ -99,7 +99,7 @@ async def test_the_prompt_is_the_same_at_every_step_and_holds_what_was_recalled(
     )
     agent = AgentWithMemory(memory, [add], model, instructions="You work for Ada.")
     await agent.run("Which units should the reports have?")
-    systems = {asked.system for asked in model.asked}
+    systems = {request.system for request in model.asked}
     assert len(systems) == 1
     [system] = systems
     assert "- Ada wants reports in metric units. (" in system
@@ -113,25 +113,25 @@ async def test_the_prompt_is_the_same_at_every_step_and_holds_what_was_recalled(
     assert agent.last_run.recalled.hits
 
 
-async def test_runs_of_a_session_go_on_with_its_conversation(memory: AgentMemory):
-    # Mutant: the history left out; the task twice in it.
+async def test_runs_of_a_session_share_the_conversation(memory: AgentMemory):
+    # Mutants: the history is missing; the task is in it twice.
     agent = AgentWithMemory(memory, model=(model := Scripted(says("Hello Ada."), says("You are Ada."))))
     await agent.run("I am Ada.")
     await agent.run("Who am I?")
-    assert [(one.role, one.content) for one in model.asked[1].messages] == [
+    assert [(entry.role, entry.content) for entry in model.asked[1].messages] == [
         ("user", "I am Ada."),
         ("assistant", "Hello Ada."),
         ("user", "Who am I?"),
     ]
 
 
-async def test_a_task_that_was_said_already_is_not_said_twice(memory: AgentMemory):
+async def test_task_already_in_the_conversation_is_not_repeated(memory: AgentMemory):
     await memory.conversation.add_message("system", "Be brief.")
     await memory.conversation.add_message("assistant", "What can I do for you?")
     await memory.conversation.add_message("user", "Add one and one.")
     model = Scripted(says("2"))
     await AgentWithMemory(memory, model=model).run("Add one and one.")
-    assert [one.content for one in model.asked[0].messages] == [
+    assert [entry.content for entry in model.asked[0].messages] == [
         "(the conversation begins)",
         "What can I do for you?",
         "Add one and one.",
@@ -139,8 +139,8 @@ async def test_a_task_that_was_said_already_is_not_said_twice(memory: AgentMemor
     assert "Be brief." in model.asked[0].system
 
 
-async def test_every_step_and_the_outcome_are_in_memory(memory: AgentMemory):
-    # Mutant: nothing recorded. Mutant: a success recorded for a failed call.
+async def test_run_records_every_step_and_the_outcome(memory: AgentMemory):
+    # Mutant: nothing is recorded. Mutant: a failed call is recorded as a success.
     def broken(what: str) -> str:
         raise ConnectionError("no route to host")
 
@@ -150,16 +150,16 @@ async def test_every_step_and_the_outcome_are_in_memory(memory: AgentMemory):
         says("It is 2."),
     )
     await AgentWithMemory(memory, [add, broken, greet], model).run("Add and greet.")
-    told = [(one.kind, one.content) for one in await memory.episodic.get_recent(20)]
-    assert told[0] == ("decision", "Task begun: Add and greet.")
-    assert told[1][0] == "tool_call"
-    assert told[1][1].startswith("First the sum.\nadd(")
-    assert told[1][1].endswith("→ 2")
-    assert told[2][0] == "error"
-    assert "no route to host" in told[2][1]
-    assert told[3][1].endswith("→ Hello Ada")
-    assert told[4] == ("outcome", "Task 'Add and greet.' succeeded: It is 2.")
-    assert [(one.role, one.content) for one in await memory.conversation.get_last_n(10)] == [
+    episodes = [(entry.kind, entry.content) for entry in await memory.episodic.get_recent(20)]
+    assert episodes[0] == ("decision", "Task begun: Add and greet.")
+    assert episodes[1][0] == "tool_call"
+    assert episodes[1][1].startswith("First the sum.\nadd(")
+    assert episodes[1][1].endswith("→ 2")
+    assert episodes[2][0] == "error"
+    assert "no route to host" in episodes[2][1]
+    assert episodes[3][1].endswith("→ Hello Ada")
+    assert episodes[4] == ("outcome", "Task 'Add and greet.' succeeded: It is 2.")
+    assert [(entry.role, entry.content) for entry in await memory.conversation.get_last_n(10)] == [
         ("user", "Add and greet."),
         ("assistant", "It is 2."),
     ]
@@ -168,8 +168,8 @@ async def test_every_step_and_the_outcome_are_in_memory(memory: AgentMemory):
     assert memory.working.task == ""
 
 
-async def test_a_chat_keeps_its_turns_and_learns_no_lesson_of_each(memory: AgentMemory):
-    # Mutant: `learn` is not asked. Mutant: the question twice.
+async def test_run_without_learning_records_turns_and_no_lesson(memory: AgentMemory):
+    # Mutant: `learn` is ignored. Mutant: the question is recorded twice.
     model = Scripted(wants(call("add", a=1)), says("It is 2."), OSError("down"), says("I am here."))
     agent = AgentWithMemory(memory, [add], model, learn=False)
     await agent.run("Add one.", task_id="t")
@@ -177,20 +177,20 @@ async def test_a_chat_keeps_its_turns_and_learns_no_lesson_of_each(memory: Agent
     with pytest.raises(ModelFailed):
         await agent.run("Are you there?")
     await agent.run("Are you there?")
-    assert [(one.role, one.content) for one in await memory.conversation.get_last_n(10)] == [
+    assert [(entry.role, entry.content) for entry in await memory.conversation.get_last_n(10)] == [
         ("user", "Add one."),
         ("assistant", "It is 2."),
         ("user", "Are you there?"),
         ("assistant", "I am here."),
     ]
-    assert [one.content for one in model.asked[-1].messages] == ["Add one.", "It is 2.", "Are you there?"]
+    assert [entry.content for entry in model.asked[-1].messages] == ["Add one.", "It is 2.", "Are you there?"]
     assert (await memory.stats()).items == 0
-    episodes = [(one.kind, one.content) for one in await memory.episodic.get_recent(10)]
+    episodes = [(entry.kind, entry.content) for entry in await memory.episodic.get_recent(10)]
     assert ("tool_call", 'add({"a": 1}) → 2') in episodes
 
 
-async def test_a_run_that_fails_is_learned_from_too(memory: AgentMemory):
-    # Mutant: no end_task on failure.
+async def test_failed_run_is_recorded_and_learned(memory: AgentMemory):
+    # Mutant: `end_task` is not called on failure.
     agent = AgentWithMemory(memory, [add], Scripted(wants(call("add", a=1)), OSError("socket closed")))
     with pytest.raises(ModelFailed, match="socket closed"):
         await agent.run("Add one.")
@@ -204,10 +204,10 @@ async def test_a_run_that_fails_is_learned_from_too(memory: AgentMemory):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "message"),
     [
         (call("nothing"), "there is no tool 'nothing'"),
-        (call("add", a="many"), 'a is a whole number, not "many"'),
+        (call("add", a="many"), "a: Input should be a valid integer"),
         (call("add"), "the parameter 'a' is missing"),
         (call("add", a=1, c=2), "there is no parameter 'c'; the parameters are a, b"),
         (ToolCall("1", "add", {}, "it ends in the middle"), "could not be read: it ends in the middle"),
@@ -218,8 +218,8 @@ async def test_a_run_that_fails_is_learned_from_too(memory: AgentMemory):
         (call("cancels"), "cancelled from within"),
     ],
 )
-async def test_what_goes_wrong_with_a_tool_is_told_to_the_model(memory: AgentMemory, wanted: ToolCall, told: str):
-    # Mutant: an exception that ends the run; a failed call that is not marked as failed.
+async def test_tool_failure_is_reported_to_the_model(memory: AgentMemory, wanted: ToolCall, message: str):
+    # Mutants: the exception ends the run; a failed call is not marked as failed.
     released = threading.Event()
 
     @tool(timeout=0.01)
@@ -248,13 +248,13 @@ async def test_what_goes_wrong_with_a_tool_is_told_to_the_model(memory: AgentMem
     agent = AgentWithMemory(memory, [add, hangs, hangs_here, breaks, leaves, cancels], Scripted(wants(wanted), read))
     assert await agent.run("Try it.") == "I see."
     released.set()
-    [result] = [one for one in seen if one.role == "tool"]
-    assert told in result.content
+    [result] = [entry for entry in seen if entry.role == "tool"]
+    assert message in result.content
     assert result.failed
     assert result.call_id == wanted.id
 
 
-async def test_a_tool_gets_a_key_that_no_model_sees(memory: AgentMemory):
+async def test_tool_gets_an_idempotency_key_hidden_from_the_model(memory: AgentMemory):
     keys: list[str] = []
 
     def pay(amount: float, idempotency_key: str) -> str:
@@ -263,12 +263,12 @@ async def test_a_tool_gets_a_key_that_no_model_sees(memory: AgentMemory):
 
     model = Scripted(wants(call("pay", "1", amount=5), call("pay", "2", amount=5)), says("Paid."))
     await AgentWithMemory(memory, [pay], model).run("Pay.")
-    [spec] = [one for one in model.asked[0].tools if one.name == "pay"]
+    [spec] = [entry for entry in model.asked[0].tools if entry.name == "pay"]
     assert set(spec.parameters["properties"]) == {"amount"}
     assert len(set(keys)) == 2
 
 
-async def test_objects_bring_a_schema_of_their_own(memory: AgentMemory):
+async def test_tool_objects_provide_their_own_schema(memory: AgentMemory):
     class Anthropics:
         def to_api_schema(self) -> dict[str, Any]:
             schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -291,12 +291,12 @@ async def test_objects_bring_a_schema_of_their_own(memory: AgentMemory):
     )
     agent = AgentWithMemory(memory, [Anthropics(), Openais()], model, memory_tools=False)
     answer = await agent.run("Weather and time?")
-    assert [one.name for one in model.asked[0].tools] == ["weather", "time"]
+    assert [entry.name for entry in model.asked[0].tools] == ["weather", "time"]
     assert answer.startswith('{"city": "Lisbon", "key": 64} | noon | the parameter \'city\' is missing')
 
 
-async def test_when_the_steps_are_used_up_the_model_answers_with_what_it_has(memory: AgentMemory):
-    # Mutant: one step more. Mutant: counted as a success.
+async def test_model_at_max_steps_answers_with_what_it_has(memory: AgentMemory):
+    # Mutant: one more step is made. Mutant: the run counts as a success.
     model = Scripted(
         wants(call("add", "1", a=1)), wants(call("add", "2", a=2)), wants(call("add", "3", a=3), text="3.")
     )
@@ -310,7 +310,7 @@ async def test_when_the_steps_are_used_up_the_model_answers_with_what_it_has(mem
     assert (await memory.episodic.get_recent(1))[0].metadata["success"] is False
 
 
-async def test_a_refusal_and_a_cut_off_answer_are_no_success(memory: AgentMemory):
+async def test_refused_or_truncated_answer_is_not_a_success(memory: AgentMemory):
     agent = AgentWithMemory(memory, model=Scripted(says("I will not.", stop="refusal"), says("It is", stop="length")))
     for stopped, answer in (("refusal", "I will not."), ("length", "It is")):
         assert await agent.run(f"Do it ({stopped}).") == answer
@@ -319,19 +319,19 @@ async def test_a_refusal_and_a_cut_off_answer_are_no_success(memory: AgentMemory
         assert (await memory.episodic.get_recent(1))[0].metadata["success"] is False
 
 
-async def test_an_empty_answer_is_a_failure(memory: AgentMemory):
+async def test_empty_answer_raises_model_failed(memory: AgentMemory):
     with pytest.raises(ModelFailed, match="empty text"):
         await AgentWithMemory(memory, model=Scripted(says("  "))).run("Say something.")
 
 
-async def test_text_and_events_come_as_they_happen(memory: AgentMemory):
-    # Mutant: a watcher that fails ends the run.
+async def test_text_and_events_are_emitted_in_order(memory: AgentMemory):
+    # Mutant: a failing event handler ends the run.
     pieces: list[str] = []
     events: list[AgentEvent] = []
 
     def watch(event: AgentEvent) -> None:
         events.append(event)
-        raise RuntimeError("a watcher that fails")
+        raise RuntimeError("a failing event handler")
 
     model = Scripted(wants(call("add", a=1), text="Let me"), says("It is 2."))
     agent = AgentWithMemory(memory, [add], model, on_event=watch)
@@ -346,8 +346,8 @@ async def test_text_and_events_come_as_they_happen(memory: AgentMemory):
     assert (finished.tool, finished.text, finished.step, finished.failed) == ("add", "2", 1, False)
 
 
-async def test_the_dialogue_is_compacted_in_place_and_no_call_is_parted_from_its_result(memory: AgentMemory):
-    # Mutant: a cut between call and result. Mutant: the newest result summed up too.
+async def test_compaction_keeps_calls_with_their_results(memory: AgentMemory):
+    # Mutant: the compaction separates a call from its result. Mutant: the newest result is compacted too.
     def read(page: int) -> str:
         return (
             f"Page {page} says that the code of room {page} is {page * 111}. " + "It goes on about the weather. " * 40
@@ -359,23 +359,23 @@ async def test_the_dialogue_is_compacted_in_place_and_no_call_is_parted_from_its
     agent = AgentWithMemory(memory, [read], model, max_context=3000, on_event=events.append)
     await agent.run("Read the book.")
     assert "compacted" in [event.kind for event in events]
-    for asked in model.asked:
+    for request in model.asked:
         open_calls: list[str] = []
-        for message in asked.messages:
+        for message in request.messages:
             if message.role == "tool":
                 assert message.call_id == open_calls.pop(0)
             else:
                 assert open_calls == []
-                open_calls = [one.id for one in message.tool_calls]
-        assert asked.messages[0] == ChatMessage("user", "Read the book.")
+                open_calls = [entry.id for entry in message.tool_calls]
+        assert request.messages[0] == ChatMessage("user", "Read the book.")
     last = model.asked[-1].messages
     assert last[1].content.startswith("[What was done so far, summed up]")
     assert "111" in last[1].content
     assert last[-1].content.startswith("Page 12 says")
-    assert max(sum(map(cost, asked.messages)) for asked in model.asked) <= 3000
+    assert max(sum(map(count_chat_tokens, request.messages)) for request in model.asked) <= 3000
 
 
-async def test_the_cheap_model_of_the_memory_sums_up_if_there_is_one(opener: Opener):
+async def test_compaction_uses_the_language_model_of_the_memory(opener: Opener):
     def read(page: int) -> str:
         return f"Page {page}. " + "It goes on about the weather. " * 40
 
@@ -387,7 +387,7 @@ async def test_the_cheap_model_of_the_memory_sums_up_if_there_is_one(opener: Ope
     )
 
 
-async def test_a_huge_result_is_cut_and_the_run_goes_on(memory: AgentMemory):
+async def test_huge_result_is_shortened(memory: AgentMemory):
     def dump() -> str:
         return "beginning " + "x y z " * 50_000 + "the end"
 
@@ -399,8 +399,8 @@ async def test_a_huge_result_is_cut_and_the_run_goes_on(memory: AgentMemory):
     assert result.endswith("the end")
 
 
-async def test_whatever_a_tool_or_a_model_writes_can_be_kept(memory: AgentMemory):
-    """Half characters, zeros, what is no JSON: told as well as it can be, recorded, and never a reason to stop."""
+async def test_any_tool_or_model_output_is_stored(memory: AgentMemory):
+    """Lone surrogates, NUL characters and values that are not JSON are converted and recorded, and never fail."""
     odd = [
         "\ud800 half",
         "zero \x00 byte",
@@ -423,11 +423,11 @@ async def test_whatever_a_tool_or_a_model_writes_can_be_kept(memory: AgentMemory
     agent = AgentWithMemory(memory, [give], model, on_event=events.append)
     assert await agent.run("Give.", task_id="t") == "Done ?."
     assert [event.text for event in events if event.kind == "trouble"] == []
-    assert not any(one.failed for one in model.asked[1].messages)
-    assert len([one for one in await memory.episodic.get_recent(50) if one.kind == "tool_call"]) == len(odd)
+    assert not any(entry.failed for entry in model.asked[1].messages)
+    assert len([entry for entry in await memory.episodic.get_recent(50) if entry.kind == "tool_call"]) == len(odd)
 
 
-async def test_one_memory_is_in_one_run_at_a_time(memory: AgentMemory):
+async def test_second_run_on_the_same_memory_fails(memory: AgentMemory):
     async def again() -> str:
         return await AgentWithMemory(memory, model=Scripted(says("inner"))).run("Inner task.")
 
@@ -441,30 +441,30 @@ async def test_one_memory_is_in_one_run_at_a_time(memory: AgentMemory):
     assert answer.endswith("| inner")
 
 
-async def test_an_agent_that_is_cancelled_can_be_asked_again(memory: AgentMemory):
-    begun = asyncio.Event()
+async def test_cancelled_agent_can_run_again(memory: AgentMemory):
+    started = asyncio.Event()
 
     async def endless() -> None:
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     agent = AgentWithMemory(memory, [endless], Scripted(wants(call("endless")), says("Here.")))
     task = asyncio.create_task(agent.run("Wait."))
-    await begun.wait()
+    await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await agent.run("Go on.") == "Here."
 
 
-async def test_a_model_is_closed_by_whoever_opened_it(memory: AgentMemory):
+async def test_agent_does_not_close_a_given_model(memory: AgentMemory):
     model = Scripted(says("Hi."))
     async with AgentWithMemory(memory, model=model) as agent:
         await agent.run("Hello?")
     assert not model.closed
 
 
-async def test_a_callable_is_a_model_too(memory: AgentMemory):
+async def test_callable_is_a_model(memory: AgentMemory):
     await memory.remember("The deploy password is kept by Grace.")
     seen: list[str] = []
 
@@ -477,26 +477,26 @@ async def test_a_callable_is_a_model_too(memory: AgentMemory):
 
 
 @pytest.mark.parametrize(
-    ("options", "says_what"),
+    ("options", "message"),
     [
         ({"max_steps": 0}, "max_steps"),
-        ({"tools": "add"}, "tools is a list"),
-        ({"tools": [3]}, "is no tool"),
+        ({"tools": "add"}, "tools must be a list"),
+        ({"tools": [3]}, "a tool must be a typed function"),
         ({"tools": [add, add]}, "two tools are called 'add'"),
         ({"tool_timeout": 0}, "tool_timeout"),
         ({"lease_ttl": float("nan")}, "lease_ttl"),
         ({"on_conflict": "return"}, "on_conflict"),
         ({"max_context": 10}, "max_context"),
         ({"instructions": None}, "instructions"),
-        ({"on_event": asyncio.sleep}, "on_event is a plain function"),
+        ({"on_event": asyncio.sleep}, "on_event must be a plain function"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_at_once(memory: AgentMemory, options: dict[str, Any], says_what: str):
-    with pytest.raises(BadInput, match=says_what):
+async def test_invalid_agent_option_raises(memory: AgentMemory, options: dict[str, Any], message: str):
+    with pytest.raises(BadInput, match=message):
         AgentWithMemory(memory, **{"model": Scripted(), **options})
 
 
-async def test_a_task_needs_words_and_a_model_a_name(memory: AgentMemory):
+async def test_invalid_task_model_or_memory_raises(memory: AgentMemory):
     with pytest.raises(BadInput):
         await AgentWithMemory(memory, model=Scripted()).run("  ")
     with pytest.raises(BadSettings):
@@ -505,13 +505,13 @@ async def test_a_task_needs_words_and_a_model_a_name(memory: AgentMemory):
         AgentWithMemory("agent.db", model=Scripted())  # type: ignore[arg-type]
 
 
-async def test_the_loop_is_never_blocked_by_a_tool(memory: AgentMemory):
-    """A plain function that takes its time leaves the loop free."""
-    loop, heard = asyncio.get_running_loop(), threading.Event()
+async def test_plain_tool_does_not_block_the_loop(memory: AgentMemory):
+    """A plain function runs in a thread."""
+    loop, responded = asyncio.get_running_loop(), threading.Event()
 
     def slow() -> str:
-        loop.call_soon_threadsafe(heard.set)
-        return "the loop went on" if heard.wait(10) else "the loop stood still"
+        loop.call_soon_threadsafe(responded.set)
+        return "the loop went on" if responded.wait(10) else "the loop stood still"
 
     model = Scripted(wants(call("slow")), lambda messages: says(" ".join(results(messages))))
     assert await AgentWithMemory(memory, [slow], model).run("Be slow.") == "the loop went on"

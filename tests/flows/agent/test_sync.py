@@ -1,4 +1,4 @@
-"""The agent and the prompt for code that does not await."""
+"""The blocking agent and the blocking prompt function."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.embedders import HashEmbedder
 from tests.flows.agent.scripted import Scripted, call, results, says, wants
 
 
-def test_an_agent_without_await(tmp_path: Path):
+def test_blocking_agent_runs_and_builds_the_prompt(tmp_path: Path):
     with sync.AgentMemory.open(tmp_path / "agent.db", embedder=HashEmbedder()) as memory:
 
         def note(text: str) -> str:
-            """Tools are plain functions, which may use the same memory."""
+            """Store a note; tools are plain functions that may use the same memory."""
             return memory.remember(text).source
 
         model = Scripted(

@@ -1,4 +1,4 @@
-"""An agent through the official clients of Anthropic and OpenAI, against a server that speaks their protocols."""
+"""Agents with the official clients of Anthropic and OpenAI, against a fake server of their protocols."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _a_key_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fake_api_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.setenv(name, "sk-of-nobody")
+        monkeypatch.setenv(name, "sk-test")
     for name in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
@@ -39,24 +39,24 @@ def model_of(wire: Wire, provider: str) -> str:
 
 
 def system_of(request: Request) -> str:
-    """The prompt, wherever the protocol has it."""
+    """Return the system prompt of a request in either protocol."""
     given: Any = request.body.get("system") or [
-        one for one in request.body["messages"] if one["role"] in ("system", "developer")
+        message for message in request.body["messages"] if message["role"] in ("system", "developer")
     ]
     return json.dumps(given, ensure_ascii=False)
 
 
-def answered(request: Request) -> dict[str, tuple[str, bool]]:
-    """The results of tools in a request by their ids, and whether each is marked as failed where that can be said."""
-    found: dict[str, tuple[str, bool]] = {}
+def read_results(request: Request) -> dict[str, tuple[str, bool]]:
+    """Return the tool results in a request by call id, each with its error flag."""
+    results: dict[str, tuple[str, bool]] = {}
     for message in request.body["messages"]:
         if message["role"] == "tool":
-            found[message["tool_call_id"]] = (str(message["content"]), "rror" in str(message["content"]))
+            results[message["tool_call_id"]] = (str(message["content"]), "rror" in str(message["content"]))
         elif isinstance(message["content"], list):
             for block in message["content"]:
                 if block["type"] == "tool_result":
-                    found[block["tool_use_id"]] = (json.dumps(block["content"]), bool(block.get("is_error")))
-    return found
+                    results[block["tool_use_id"]] = (json.dumps(block["content"]), bool(block.get("is_error")))
+    return results
 
 
 def add(a: int, b: int) -> int:
@@ -70,13 +70,13 @@ def add(a: int, b: int) -> int:
 
 
 def fails() -> None:
-    """Does not work."""
+    """Fail."""
     raise ConnectionError("Error: no route to host")
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
-async def test_a_whole_run_over_the_wire(memory: AgentMemory, wire: Wire, provider: str, streams: bool):
-    # Mutant: results out of order; a result that names another call; the prompt without memory.
+async def test_run_over_the_wire(memory: AgentMemory, wire: Wire, provider: str, streams: bool):
+    # Mutants: results out of order; a result with the id of another call; the prompt without memory.
     await memory.remember("Ada wants sums in metric units.")
     wire.script(
         Fail(429, headers={"retry-after": "0"}),
@@ -93,7 +93,7 @@ async def test_a_whole_run_over_the_wire(memory: AgentMemory, wire: Wire, provid
     _, first, second, third = wire.requests
     assert system_of(first) == system_of(second) == system_of(third)
     assert "Ada wants sums in metric units." in system_of(first)
-    results = answered(third)
+    results = read_results(third)
     assert results["c1"][0].strip('"') == "5"
     assert "no route to host" in results["c2"][0]
     assert results["c2"][1]
@@ -104,8 +104,8 @@ async def test_a_whole_run_over_the_wire(memory: AgentMemory, wire: Wire, provid
     assert [use.failed for step in agent.last_run.steps for use in step.tools] == [False, True, True]
 
 
-async def test_a_run_is_resumed_over_the_wire(memory: AgentMemory, wire: Wire, provider: str):
-    # Mutant: the reply is asked for again.
+async def test_run_is_resumed_over_the_wire(memory: AgentMemory, wire: Wire, provider: str):
+    # Mutant: the reply is requested again.
     keys: list[str] = []
 
     @tool(source="system")
@@ -125,7 +125,7 @@ async def test_a_run_is_resumed_over_the_wire(memory: AgentMemory, wire: Wire, p
     assert "paid 5" in json.dumps(wire.requests[-1].body["messages"])
 
 
-async def test_a_refusal_and_a_broken_connection(memory: AgentMemory, wire: Wire, provider: str):
+async def test_refusal_after_a_reset_connection_is_the_answer(memory: AgentMemory, wire: Wire, provider: str):
     wire.script(Reset(), Say("I cannot help with that.", stop="refusal"))
     async with AgentWithMemory(memory, model=model_of(wire, provider)) as agent:
         assert await agent.run("Do something bad.") == "I cannot help with that."
@@ -134,16 +134,16 @@ async def test_a_refusal_and_a_broken_connection(memory: AgentMemory, wire: Wire
     assert (await memory.episodic.get_recent(1))[0].metadata["success"] is False
 
 
-async def test_what_an_agent_spends_is_in_the_memorys_ledger(memory: AgentMemory, wire: Wire, provider: str):
+async def test_agent_usage_is_counted_in_the_memory(memory: AgentMemory, wire: Wire, provider: str):
     wire.script(Say("Hello.", read=100, written=10))
     async with AgentWithMemory(memory, model=model_of(wire, provider)) as agent:
         await agent.run("Say hello.")
-    [spent] = memory._parts.ledger.spent
+    [spent] = memory._engine.usage.by_model
     assert "some-model" in spent.model
     assert spent.calls == 1
 
 
-async def test_steps_used_up_over_the_wire(memory: AgentMemory, wire: Wire, provider: str):
+async def test_max_steps_over_the_wire_disables_tool_choice(memory: AgentMemory, wire: Wire, provider: str):
     wire.script(Say(calls=(Call("add", {"a": 1, "b": 1}),)), Say("Two, so far."))
     async with AgentWithMemory(memory, [add], model_of(wire, provider), max_steps=1) as agent:
         assert await agent.run("Add for ever.") == "Two, so far."

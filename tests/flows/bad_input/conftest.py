@@ -1,4 +1,4 @@
-"""A memory with three facts in it, for what comes in to be refused by."""
+"""A memory with three facts, shared by the tests of a module."""
 
 from __future__ import annotations
 

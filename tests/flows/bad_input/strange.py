@@ -1,4 +1,4 @@
-"""Texts and times that nobody expects, and whether a memory has an answer to them."""
+"""Unusual texts and times, and a search that reports whether they were accepted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EAST, WEST = timezone(timedelta(hours=5)), timezone(timedelta(hours=-5))
 WORDS = [text for text in SYNTAX if text.isprintable()]
 
 
-async def answered(memory: AgentMemory, query: str, **options: Any) -> bool:
+async def is_answered(memory: AgentMemory, query: str, **options: Any) -> bool:
     options.setdefault("min_relevance", 0.0)
     try:
         await memory.semantic.search(query, 5, **options)

@@ -1,4 +1,4 @@
-"""Whatever is to be remembered: kept as it is, or refused whole and by its path."""
+"""Bad input to `remember` and `add_many`: stored unchanged, or rejected with its path."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from recollect import AgentMemory, BadInput
+from recollect import AgentMemory
+from recollect.errors import BadInput
 from tests.embedders import HashEmbedder
 from tests.flows.bad_input.strange import EAST, WEST
 
-# One memory for all tests of a backend: what is refused leaves no trace in it, and each test looks.
+# All tests of a store share one memory: rejected input writes nothing, which each test checks.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -28,13 +29,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
     ],
     ids=["object", "set", "bytes", "nan", "infinity", "tuple key", "huge number"],
 )
-async def test_metadata_that_is_no_json_is_refused_by_path(furnished: AgentMemory, metadata: Any, path: str):
+async def test_metadata_that_is_not_json_raises_with_its_path(furnished: AgentMemory, metadata: Any, path: str):
     with pytest.raises(BadInput, match=path):
         await furnished.remember("x", metadata=metadata)
     assert (await furnished.stats()).items == 3
 
 
-async def test_metadata_that_contains_itself_is_refused(furnished: AgentMemory):
+async def test_self_referencing_metadata_raises(furnished: AgentMemory):
     endless: dict[str, Any] = {}
     endless["again"] = endless
     deep: Any = 1
@@ -46,7 +47,7 @@ async def test_metadata_that_contains_itself_is_refused(furnished: AgentMemory):
 
 
 @pytest.mark.parametrize(("depth", "kept"), [(20, True), (64, True), (100, False), (900, False)])
-async def test_deep_metadata_is_kept_or_refused(furnished: AgentMemory, depth: int, kept: bool):
+async def test_metadata_depth_is_limited(furnished: AgentMemory, depth: int, kept: bool):
     another = furnished.scoped(user="another")
     deep: Any = 1
     for _ in range(depth):
@@ -72,7 +73,7 @@ async def test_deep_metadata_is_kept_or_refused(furnished: AgentMemory, depth: i
     ],
     ids=str,
 )  # fmt: skip
-async def test_options_are_checked_and_nothing_is_stored(furnished: AgentMemory, options: dict[str, Any]):
+async def test_add_many_bad_option_raises_and_stores_nothing(furnished: AgentMemory, options: dict[str, Any]):
     fact = {"content": "x", **options} if options else {}
     with pytest.raises(BadInput):
         await furnished.semantic.add_many([{"content": "good"}, fact])
@@ -80,29 +81,29 @@ async def test_options_are_checked_and_nothing_is_stored(furnished: AgentMemory,
 
 
 @pytest.mark.parametrize("facts", [None, 5, "text", ["text"], [None], [["content", "x"]], {"content": "x"}])
-async def test_add_many_takes_dicts(furnished: AgentMemory, facts: Any):
+async def test_add_many_without_dicts_raises(furnished: AgentMemory, facts: Any):
     with pytest.raises(BadInput):
         await furnished.semantic.add_many(facts)
 
 
-async def test_the_end_lies_not_before_the_beginning(furnished: AgentMemory):
+async def test_valid_to_before_valid_from_raises(furnished: AgentMemory):
     day = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(BadInput, match="before"):
         await furnished.remember("x", valid_from=day, valid_to=day - timedelta(days=1))
 
 
-async def test_a_text_that_is_too_long_is_refused_not_cut(furnished: AgentMemory):
+async def test_content_beyond_max_content_raises(furnished: AgentMemory):
     with pytest.raises(BadInput, match="max_content"):
         await furnished.remember("x" * 1_000_001)
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 257, "a\x00b", None, 5])
-async def test_names_of_scopes_are_checked(name: Any):
+async def test_invalid_scope_name_raises(name: Any):
     with pytest.raises(BadInput):
         AgentMemory.open("memory://", user=name)
 
 
-async def test_a_little_that_unfolds_into_very_much_is_refused_at_once():
+async def test_exponentially_nested_metadata_raises_at_once():
     unfolding: list[Any] = ["ha"]
     for _ in range(40):
         unfolding = [unfolding, unfolding]
@@ -110,5 +111,5 @@ async def test_a_little_that_unfolds_into_very_much_is_refused_at_once():
     endless += [endless, endless]
     async with AgentMemory.open("memory://", embedder=HashEmbedder()) as memory:
         for metadata in ({"x": unfolding}, {"x": endless}):
-            with pytest.raises(BadInput, match="nested"):
+            with pytest.raises(BadInput, match="levels deep"):
                 await memory.remember("text", metadata=metadata)

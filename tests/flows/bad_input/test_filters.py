@@ -1,4 +1,4 @@
-"""Whatever is filtered by: refused by its name, or it matches nothing."""
+"""Bad filters: rejected by name, or without matches."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
-from recollect import AgentMemory, BadQuery
-from tests.flows.bad_input.strange import answered
+from recollect import AgentMemory
+from recollect.errors import BadQuery
+from tests.flows.bad_input.strange import is_answered
 
-# One memory for all tests of a backend: what is refused leaves no trace in it, and each test looks.
+# All tests of a store share one memory: rejected input writes nothing, which each test checks.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_an_unknown_path_is_named_with_the_known_ones(furnished: AgentMemory):
+async def test_unknown_path_error_lists_known_paths(furnished: AgentMemory):
     with pytest.raises(BadQuery, match=r"'rooom'.*room"):
         await furnished.recall("cello", where={"rooom": 3})
 
 
-async def test_in_an_empty_memory_no_path_is_wrong(furnished: AgentMemory):
+async def test_unknown_path_in_an_empty_memory_matches_nothing(furnished: AgentMemory):
     assert not await furnished.scoped(user="nobody").recall("cello", where={"room": 3})
 
 
@@ -32,7 +33,7 @@ async def test_in_an_empty_memory_no_path_is_wrong(furnished: AgentMemory):
     ],
     ids=repr,
 )
-async def test_hostile_keys_are_refused(furnished: AgentMemory, key: Any):
+async def test_hostile_path_raises_bad_query(furnished: AgentMemory, key: Any):
     with pytest.raises(BadQuery, match="path"):
         await furnished.recall("cello", where={key: 3})
     assert (await furnished.stats()).items == 3
@@ -47,7 +48,7 @@ async def test_hostile_keys_are_refused(furnished: AgentMemory, key: Any):
     ],
     ids=lambda value: "object" if type(value) is object else repr(value)[:30],
 )  # fmt: skip
-async def test_hostile_values_are_refused(furnished: AgentMemory, value: Any):
+async def test_hostile_value_raises_bad_query(furnished: AgentMemory, value: Any):
     with pytest.raises(BadQuery):
         await furnished.recall("cello", where={"room.floor": value})
 
@@ -55,15 +56,15 @@ async def test_hostile_values_are_refused(furnished: AgentMemory, value: Any):
 @pytest.mark.parametrize(
     "value", ["' or 1=1 --", "%", "\x00", math.inf, -math.inf, 2**63 - 1, None, True, [], "", "x" * 100_000]
 )
-async def test_odd_values_match_nothing(furnished: AgentMemory, value: Any):
+async def test_unusual_value_matches_nothing(furnished: AgentMemory, value: Any):
     assert await furnished.semantic.search("cello", where={"room.floor": value}, min_relevance=0.0) == []
 
 
-async def test_half_a_character_is_refused_or_matches_nothing(furnished: AgentMemory):
+async def test_lone_surrogate_in_a_filter_raises_or_matches_nothing(furnished: AgentMemory):
     for where in ({"room.floor": "\ud800"}, {"source": "\ud800"}, {"room.floor": ["\ud800"]}):
-        await answered(furnished, "cello", where=where)
+        await is_answered(furnished, "cello", where=where)
 
 
-async def test_too_many_conditions_are_refused(furnished: AgentMemory):
+async def test_too_many_conditions_raise(furnished: AgentMemory):
     with pytest.raises(BadQuery, match="at most"):
         await furnished.recall("cello", where={f"a{n}": n for n in range(100)})

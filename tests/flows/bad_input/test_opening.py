@@ -1,4 +1,4 @@
-"""A memory that was not awaited, and steps that are none: told at once, and nothing is begun."""
+"""Early errors: a memory that was not awaited, and invalid steps."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 
-from recollect import AgentMemory, BadInput, ResumableAgent
+from recollect import AgentMemory, ResumableAgent
+from recollect.errors import BadInput
 
 
-async def test_who_forgets_to_await_is_told_so(tmp_path):
+async def test_unawaited_open_raises_on_use(tmp_path):
     opening: Any = AgentMemory.open(tmp_path / "a.db")
     with pytest.raises(BadInput, match=r"await AgentMemory\.open"):
         await opening.remember("x")
     with pytest.raises(BadInput, match=r"recollect\.sync"), opening:
         pass
     assert not (tmp_path / "a.db").exists()
-    copy.copy(opening)  # what Python itself looks for is not taken for a call of ours
+    copy.copy(opening)  # special method lookups by Python do not raise
 
 
-async def test_steps_that_are_none_are_refused_before_anything_is_noted(memory: AgentMemory):
+async def test_invalid_steps_raise_before_anything_is_written(memory: AgentMemory):
     agent = ResumableAgent(memory)
 
     def nothing_taken() -> None: ...

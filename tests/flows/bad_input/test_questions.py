@@ -1,4 +1,4 @@
-"""Whatever is asked: an answer or one of our errors, and nothing lost."""
+"""Bad queries: an answer or a recollect error, and no data is lost."""
 
 from __future__ import annotations
 
@@ -10,64 +10,65 @@ from typing import Any
 
 import pytest
 
-from recollect import AgentMemory, BadInput, BadQuery
+from recollect import AgentMemory
+from recollect.errors import BadInput, BadQuery
 from tests.embedders import HashEmbedder
-from tests.flows.bad_input.strange import EAST, SYNTAX, WORDS, answered
+from tests.flows.bad_input.strange import EAST, SYNTAX, WORDS, is_answered
 
-# One memory for all tests of a backend: what is refused leaves no trace in it, and each test looks.
+# All tests of a store share one memory: rejected input writes nothing, which each test checks.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.mark.parametrize("query", ["", "   ", "\n\t", None, 5, b"bytes", ["list"]])
-async def test_no_question_is_refused(furnished: AgentMemory, query: Any):
+async def test_invalid_query_raises(furnished: AgentMemory, query: Any):
     with pytest.raises(BadQuery):
         await furnished.recall(query)
 
 
-async def test_a_hundred_thousand_words_are_refused_kindly(furnished: AgentMemory):
+async def test_query_of_100_000_words_raises(furnished: AgentMemory):
     with pytest.raises(BadQuery, match="characters"):
         await furnished.recall("cello " * 100_000)
 
 
-async def test_a_page_of_text_is_answered(furnished: AgentMemory):
+async def test_long_query_is_answered(furnished: AgentMemory):
     hits = await furnished.semantic.search("cello attic " + "unrelated words follow here " * 600, min_relevance=0.0)
     assert hits
 
 
 @pytest.mark.parametrize("query", SYNTAX)
-async def test_syntax_is_only_text(furnished: AgentMemory, query: str):
+async def test_query_syntax_is_searched_as_text(furnished: AgentMemory, query: str):
     for mode in ("hybrid", "text"):
         for text in (query, f"cello {query}", f'{query}cello"{query}'):
-            await answered(furnished, text, mode=mode)
+            await is_answered(furnished, text, mode=mode)
     assert (await furnished.stats()).items == 3
 
 
-async def test_half_a_character_is_no_question(furnished: AgentMemory):
+async def test_query_with_a_lone_surrogate_raises(furnished: AgentMemory):
     for mode in ("hybrid", "dense", "text"):
         with pytest.raises(BadInput, match="surrogate"):
             await furnished.semantic.search("cello \ud800", mode=mode)
 
 
-async def test_quoted_words_are_found_as_words(furnished: AgentMemory):
+async def test_quoted_terms_are_found(furnished: AgentMemory):
     hits = await furnished.semantic.search('"cello" AND NOT (attic*)', mode="text", min_relevance=0.0)
     assert hits[0].item.content == "The cello is in the attic."
 
 
-async def test_stop_words_alone_are_no_error(furnished: AgentMemory):
+async def test_query_of_stop_words_returns_nothing(furnished: AgentMemory):
     assert await furnished.semantic.search("who are you", mode="text", min_relevance=0.0) == []
 
 
 @pytest.mark.parametrize("n", [-1, "5", 2.0, None, True, float("inf")])
-async def test_n_is_a_whole_number(furnished: AgentMemory, n: Any):
-    with pytest.raises(BadQuery, match="n is how many"):
+async def test_invalid_n_raises(furnished: AgentMemory, n: Any):
+    with pytest.raises(BadQuery, match="n must be a whole number"):
         await furnished.recall("cello", n)
 
 
-async def test_no_hits_wanted_and_all_hits_wanted(furnished: AgentMemory):
+async def test_n_may_be_zero_or_larger_than_the_store(furnished: AgentMemory):
     assert await furnished.semantic.search("cello", 0) == []
     assert not await furnished.recall("cello", 0)
     assert len(await furnished.semantic.search("cello", 10**6, min_relevance=0.0)) == 3
-    with pytest.raises(BadQuery, match="at most 1,000,000"):
+    with pytest.raises(BadQuery, match="from 0 to 1,000,000"):
         await furnished.semantic.search("cello", 10**30, min_relevance=0.0)
 
 
@@ -95,26 +96,26 @@ async def test_no_hits_wanted_and_all_hits_wanted(furnished: AgentMemory):
     ],
     ids=str,
 )
-async def test_options_are_checked(furnished: AgentMemory, options: dict[str, Any]):
+async def test_invalid_option_raises(furnished: AgentMemory, options: dict[str, Any]):
     with pytest.raises(BadInput):
         await furnished.recall("cello", **options)
 
 
 @pytest.mark.parametrize("mode", ["fuzzy", "", None, 3])
-async def test_modes_are_checked(furnished: AgentMemory, mode: Any):
+async def test_invalid_mode_raises(furnished: AgentMemory, mode: Any):
     with pytest.raises(BadQuery, match="mode"):
         await furnished.semantic.search("cello", mode=mode)
 
 
 @pytest.mark.parametrize("id", [None, 5, b"x", ["x"]])
-async def test_ids_are_texts(furnished: AgentMemory, id: Any):
+async def test_invalid_id_raises(furnished: AgentMemory, id: Any):
     for use in (furnished.semantic.get, furnished.forget, furnished.semantic.history):
         with pytest.raises(BadInput):
             await use(id)
 
 
 @pytest.mark.parametrize("id", ["", "no such id", "' or 1=1 --", "\x00", "x" * 10_000])
-async def test_an_unknown_id_is_nothing(furnished: AgentMemory, id: str):
+async def test_unknown_id_returns_nothing(furnished: AgentMemory, id: str):
     assert await furnished.semantic.get(id) is None
     assert not await furnished.forget(id)
     assert await furnished.semantic.history(id) == []
@@ -122,26 +123,26 @@ async def test_an_unknown_id_is_nothing(furnished: AgentMemory, id: str):
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
-async def test_twenty_thousand_fuzzed_queries_raise_nothing_but_our_errors(tmp_path: Path, backend: str):
-    """Words only, so that it is the word index that is tried and not the patience of an embedder."""
+async def test_fuzzed_queries_raise_only_recollect_errors(tmp_path: Path, backend: str):
+    """Text mode tests the full-text index without the cost of embeddings."""
     chance = random.Random(f"{backend} 20 000")
     store = "memory://" if backend == "memory" else tmp_path / "fuzz.db"
     async with AgentMemory.open(store, embedder=HashEmbedder(dim=8)) as memory:
         await memory.semantic.add_many(
             {"content": f"{chance.choice(WORDS)} cello {n}", "session": "s", "speaker": f"({n % 3}"} for n in range(6)
         )
-        queries = [fuzzed(chance) for _ in range(10_000)]
+        queries = [generate_query(chance) for _ in range(10_000)]
 
         async def ask(some: list[str]) -> int:
-            return sum([await answered(memory, query, mode="text", min_relevance=0.9) for query in some])
+            return sum([await is_answered(memory, query, mode="text", min_relevance=0.9) for query in some])
 
-        asked = await asyncio.gather(*(ask(queries[start::4]) for start in range(4)))
-        assert sum(asked) > 5_000  # most of them are questions, and are answered
+        counts = await asyncio.gather(*(ask(queries[start::4]) for start in range(4)))
+        assert sum(counts) > 5_000  # most of them are valid queries
         assert (await memory.stats()).items == 6
         assert await memory.check() == []
 
 
-def fuzzed(chance: random.Random) -> str:
+def generate_query(chance: random.Random) -> str:
     parts = chance.choices(SYNTAX, k=chance.randrange(1, 6))
     parts += ["".join(map(chr, chance.choices(range(0x2FF), k=chance.randrange(0, 8))))]
     return chance.choice(("", " ", '" "')).join(chance.sample(parts, len(parts)))[: chance.choice((50, 500, 30_000))]

@@ -1,4 +1,4 @@
-"""Merging while others write, among very many, and after any history: nothing that was true is lost."""
+"""Consolidation with concurrent writes, at scale and after random histories: no fact is lost."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect import AgentMemory, MemoryItem, Settings
-from recollect.inference.connect import connect_embedder
+from recollect.models.factory import open_embedder
 from recollect.stores.base import Records
-from recollect.stores.connect import connect
-from recollect.stores.ops import Put, Touch, Write
+from recollect.stores.factory import open_stores
+from recollect.stores.writes import Put, Touch, Write
 from recollect.testing import ManualClock
-from recollect.tiers.consolidate import apply, plan_consolidation
-from recollect.values import Scope
+from recollect.tiers.consolidation import apply_merges, plan_consolidation
+from recollect.types import Scope
+from tests.budgets import limit_examples
 from tests.embedders import HashEmbedder
-from tests.flows.consolidate.telling import DAY, found, kept
+from tests.flows.consolidate.variants import DAY, load_item, search_contents
 
 ADA = Scope(user="ada")
 SPACE = ADA.space("semantic")
 
 
 class Meddling:
-    """A store in which somebody else always writes first to one item."""
+    """Store in which a concurrent write to one item always comes first."""
 
     def __init__(self, store: Records, id: str) -> None:
         self._store = store
@@ -45,7 +46,7 @@ class Meddling:
 
 
 class Places:
-    """A store with three pairs in it, and an embedder."""
+    """A store with three pairs of duplicates, and an embedder."""
 
     def __init__(self, store: Records, embedding: Any, clock: ManualClock) -> None:
         self.store = store
@@ -71,8 +72,8 @@ class Places:
 
 @pytest_asyncio.fixture
 async def places(place: str, clock: ManualClock) -> AsyncIterator[Places]:
-    stores = await connect(place, Settings(), clock)
-    embedding = await connect_embedder(HashEmbedder(), Settings())
+    stores = await open_stores(place, Settings(), clock)
+    embedding = await open_embedder(HashEmbedder(), Settings())
     scene = Places(stores.records("semantic"), embedding, clock)
     await scene.fill()
     yield scene
@@ -80,12 +81,12 @@ async def places(place: str, clock: ManualClock) -> AsyncIterator[Places]:
     await stores.close()
 
 
-class TestOthersWrite:
-    async def test_what_changed_after_the_plan_is_skipped_and_the_rest_is_done(self, places: Places):
+class TestConcurrentWrites:
+    async def test_merge_changed_after_planning_is_skipped(self, places: Places):
         plan = await places.plan()
         await places.put("b1", "Room y is red.")
-        report = await apply(places.store, SPACE, plan.merges, places.clock.now)
-        assert [merge.survivor for merge in report.merged] == [m.survivor for m in plan.merges if m.survivor != "b0"]
+        report = await apply_merges(places.store, SPACE, plan.merged, places.clock.now)
+        assert [merge.survivor for merge in report.merged] == [m.survivor for m in plan.merged if m.survivor != "b0"]
         [skipped] = report.skipped
         assert (skipped.merge.survivor, skipped.reason) == (
             "b0",
@@ -94,30 +95,30 @@ class TestOthersWrite:
         assert await places.superseded() == {"a1": "a0", "c1": "c0"}
 
     @pytest.mark.parametrize("changed", ["b0", "b1"], ids=["survivor", "copy"])
-    async def test_what_changes_while_it_is_written_is_skipped_whole(self, places: Places, changed: str):
+    async def test_merge_changed_while_written_is_skipped_completely(self, places: Places, changed: str):
         plan = await places.plan()
-        report = await apply(Meddling(places.store, changed), SPACE, plan.merges, places.clock.now)
+        report = await apply_merges(Meddling(places.store, changed), SPACE, plan.merged, places.clock.now)
         assert len(report.merged) == 2
         assert [skipped.merge.survivor for skipped in report.skipped] == ["b0"]
-        [again] = (await places.plan()).merges
-        report = await apply(Meddling(places.store, changed), SPACE, [again], places.clock.now)
+        [again] = (await places.plan()).merged
+        report = await apply_merges(Meddling(places.store, changed), SPACE, [again], places.clock.now)
         assert (report.merged, "read it again" in report.skipped[0].reason) == ((), True)
         assert await places.superseded() == {"a1": "a0", "c1": "c0"}
         [survivor] = await places.store.get(SPACE, "b0")
         assert survivor.derived_from == ()
 
-    async def test_a_plan_made_twice_is_carried_out_once(self, places: Places):
+    async def test_same_plan_applied_twice_merges_once(self, places: Places):
         first, second = await places.plan(), await places.plan()
-        await apply(places.store, SPACE, first.merges, places.clock.now)
-        report = await apply(places.store, SPACE, second.merges, places.clock.now)
+        await apply_merges(places.store, SPACE, first.merged, places.clock.now)
+        report = await apply_merges(places.store, SPACE, second.merged, places.clock.now)
         assert (report.merged, len(report.skipped)) == ((), 3)
 
-    async def test_reading_is_no_change(self, places: Places):
+    async def test_access_counts_do_not_invalidate_a_plan(self, places: Places):
         plan = await places.plan()
         await places.store.write(Touch(SPACE, ("a0", "b1"), places.clock.now))
-        assert len((await apply(places.store, SPACE, plan.merges, places.clock.now)).merged) == 3
+        assert len((await apply_merges(places.store, SPACE, plan.merged, places.clock.now)).merged) == 3
 
-    async def test_changes_made_at_the_same_time_are_not_lost(self, memory: AgentMemory):
+    async def test_concurrent_changes_are_not_lost(self, memory: AgentMemory):
         items = [await memory.remember(f"{text} {number}") for number in range(20) for text in ("Tea for", "tea for")]
         changed = random.Random(3).sample(items, 20)
         await asyncio.gather(
@@ -127,21 +128,19 @@ class TestOthersWrite:
         )
         await memory.semantic.consolidate()
         for item in changed:
-            now = await kept(memory, item.id)
-            heir = await kept(memory, now.superseded_by) if now.superseded_by else now
+            now = await load_item(memory, item.id)
+            heir = await load_item(memory, now.superseded_by) if now.superseded_by else now
             assert max(now.importance, heir.importance) == 0.97
-        assert len(await found(memory, "tea")) == 20
+        assert len(await search_contents(memory, "tea")) == 20
 
 
-class TestMany:
+class TestScale:
     @pytest.mark.parametrize("pattern", ["Order {} shipped", "The {:x} basket is full"], ids=["numbers", "words"])
-    async def test_ten_thousand_of_one_pattern_are_no_more_work_than_others(
-        self, place: str, clock: ManualClock, pattern: str
-    ):
-        """None is even looked at twice: what is measured is not the time, but what store and model are asked for."""
-        stores = await connect(place, Settings(), clock)
+    async def test_ten_thousand_items_of_one_pattern_are_not_loaded(self, place: str, clock: ManualClock, pattern: str):
+        """Count the items that are loaded and embedded, instead of measuring time."""
+        stores = await open_stores(place, Settings(), clock)
         store, embedder = stores.records("semantic"), HashEmbedder()
-        embedding = await connect_embedder(embedder, Settings())
+        embedding = await open_embedder(embedder, Settings())
         for start in range(0, 10_000, 1000):
             await store.write(
                 *(
@@ -152,16 +151,16 @@ class TestMany:
         await store.write(
             Put(item=MemoryItem(id="copy", content=pattern.format(7) + "!", scope=ADA, created_at=clock.now))
         )
-        asked = Asked(store)
-        plan = await plan_consolidation(asked, embedding, SPACE, clock.now)
-        assert [(merge.survivor, merge.merged) for merge in plan.merges] == [("00007", ("copy",))]
-        assert (plan.examined, asked.items, embedder.seen) == (10_001, 2, [])
+        counted = CountingStore(store)
+        plan = await plan_consolidation(counted, embedding, SPACE, clock.now)
+        assert [(merge.survivor, merge.merged) for merge in plan.merged] == [("00007", ("copy",))]
+        assert (plan.examined, counted.items, embedder.seen) == (10_001, 2, [])
         embedding.close()
         await stores.close()
 
 
-class Asked:
-    """A store that counts the items it was asked for by their ids."""
+class CountingStore:
+    """Store that counts the items that are read by id."""
 
     def __init__(self, store: Records) -> None:
         self._store = store
@@ -175,7 +174,7 @@ class Asked:
         return await self._store.get(space, *ids)
 
 
-said = st.tuples(
+facts_with_values = st.tuples(
     st.sampled_from(
         ["Tea at {}.", "tea at {}", "Tea at {}?", "No tea at {}.", "Note that tea at {}", "tea at {} also"]
     ),
@@ -185,11 +184,13 @@ said = st.tuples(
 )
 
 
-class TestAnyHistory:
-    @settings(max_examples=30)
-    @given(facts=st.lists(st.one_of(said, st.just(None)), max_size=25))
-    async def test_nothing_is_lost_and_twice_is_once(self, facts: list[tuple[str, str, float, str] | None]):
-        """Whatever is told, and whenever it is consolidated in between."""
+class TestRandomHistories:
+    @limit_examples(0.3)
+    @given(facts=st.lists(st.one_of(facts_with_values, st.just(None)), max_size=25))
+    async def test_consolidate_loses_no_meaning_and_is_idempotent(
+        self, facts: list[tuple[str, str, float, str] | None]
+    ):
+        """Random facts, with `consolidate` at random points between them."""
         clock = ManualClock()
         async with AgentMemory.open("memory://", embedder=HashEmbedder(), clock=clock) as memory:
             ids: dict[str, str] = {}
@@ -202,20 +203,20 @@ class TestAnyHistory:
                 text = pattern.format(value)
                 ids[text] = (await memory.remember(text, importance=importance, source=source)).id
             await memory.semantic.consolidate()
-            live = await found(memory, "tea")
+            live = await search_contents(memory, "tea")
             assert (await memory.semantic.consolidate()).merged == ()
-            assert await found(memory, "tea") == live
+            assert await search_contents(memory, "tea") == live
             meanings = {meaning(text) for text in ids}
             assert sorted(meaning(text) for text in live) == sorted(meanings)
             for text, id in ids.items():
-                item = await kept(memory, id)
+                item = await load_item(memory, id)
                 while item.superseded_by is not None:
-                    assert item.id in (await kept(memory, item.superseded_by)).derived_from
-                    item = await kept(memory, item.superseded_by)
+                    assert item.id in (await load_item(memory, item.superseded_by)).derived_from
+                    item = await load_item(memory, item.superseded_by)
                 assert meaning(item.content) == meaning(text)
 
 
 def meaning(text: str) -> tuple[bool, bool, str]:
-    """What those few patterns say, worked out by hand."""
+    """Return the meaning of a text made from the patterns above."""
     value = text.strip("?.").removesuffix(" also").split()[-1]
     return "No" in text.split(), "?" in text, {"four": "4", "five": "5"}.get(value, value)

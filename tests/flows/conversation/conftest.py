@@ -1,4 +1,4 @@
-"""Conversation memory on every embedded backend."""
+"""Conversation memory on every embedded store."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 import pytest_asyncio
 
 from recollect.settings import Settings
-from recollect.stores.connect import Stores, connect
+from recollect.stores.factory import TierStores, open_stores
 from recollect.testing import ManualClock
 from recollect.tiers.conversation import ConversationMemory
-from recollect.values import Scope
-from tests.flows.conversation.talking import ADA, Maker, conversation_on
+from recollect.types import Scope
+from tests.flows.conversation.dialogue import ADA, Maker, conversation_on
 
 
 @pytest_asyncio.fixture
-async def stores(place: str, clock: ManualClock) -> AsyncIterator[Stores]:
-    opened = await connect(place, Settings(), clock)
+async def stores(place: str, clock: ManualClock) -> AsyncIterator[TierStores]:
+    opened = await open_stores(place, Settings(), clock)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-def make(stores: Stores, clock: ManualClock) -> Maker:
+def make(stores: TierStores, clock: ManualClock) -> Maker:
     def make_one(scope: Scope = ADA, **options: Any) -> ConversationMemory:
         return conversation_on(stores.log("conversation"), clock, scope, **options)
 

@@ -1,4 +1,4 @@
-"""A conversation goes out and comes in without loss."""
+"""Export and import of a conversation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from recollect.errors import BadInput
 from recollect.testing import ManualClock
 from recollect.tiers.conversation import ConversationMemory
-from tests.flows.conversation.talking import ADA, Maker, listing, talk, texts
+from tests.flows.conversation.dialogue import ADA, Maker, listing, talk, texts
 
 
 class TestExport:
-    async def test_what_is_exported_comes_back_whole(self, make: Maker, clock: ManualClock):
-        here, there = make(summarise=listing), make(replace(ADA, session="s2"))
+    async def test_export_and_import_preserve_everything(self, make: Maker, clock: ManualClock):
+        here, there = make(summarizer=listing), make(replace(ADA, session="s2"))
         await here.add_message("system", "Be brief.")
         for n in range(20):
             await here.add_message("user", f"message {n}", n=n, tags=["a", {"b": None}])
@@ -34,8 +34,8 @@ class TestExport:
         await there.import_from(exported)
         assert await there.export() == exported
 
-    async def test_it_goes_on_rolling_after_an_import(self, make: Maker):
-        here, there = make(summarise=listing), make(replace(ADA, session="s2"), summarise=listing)
+    async def test_imported_conversation_continues_to_summarize(self, make: Maker):
+        here, there = make(summarizer=listing), make(replace(ADA, session="s2"), summarizer=listing)
         await talk(here, 50)
         await there.import_from(await here.export())
         await talk(there, 50, start=50)
@@ -43,7 +43,7 @@ class TestExport:
         assert covered == [str(n) for n in range(len(covered))]
         assert len(covered) > 50
 
-    async def test_a_plain_list_of_messages_is_enough(self, conversation: ConversationMemory):
+    async def test_import_accepts_a_plain_list_of_messages(self, conversation: ConversationMemory):
         await conversation.import_from(
             {
                 "messages": [{"role": "user", "content": "Hi.", "timestamp": "2026-01-01T00:00:00+00:00"}],
@@ -73,7 +73,7 @@ class TestExport:
             {"messages": [], "format": 2},
         ],
     )
-    async def test_what_is_no_export_changes_nothing(self, conversation: ConversationMemory, data: Any):
+    async def test_import_invalid_data_raises_and_changes_nothing(self, conversation: ConversationMemory, data: Any):
         await conversation.add_message("user", "still here")
         with pytest.raises(BadInput):
             await conversation.import_from(data)

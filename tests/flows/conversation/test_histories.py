@@ -1,4 +1,4 @@
-"""Whatever is said: the limits hold, nothing is lost, and what was shown stays until a summary rolls."""
+"""Random conversations: limits hold, no message is lost, and the prefix is stable until a summary rolls."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 from itertools import takewhile
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.settings import Settings
-from recollect.stores.connect import connect
+from recollect.stores.factory import open_stores
 from recollect.testing import ManualClock
 from recollect.tiers.conversation import ConversationMemory
 from recollect.tiers.messages import Message
-from tests.flows.conversation.talking import ADA, conversation_on, paired, tokens_of
+from tests.flows.conversation.dialogue import ADA, conversation_on, is_paired, tokens_of
 
 Said = tuple[Any, Any, dict[str, Any]]
 Turn = list[Said]
@@ -23,14 +23,14 @@ Turn = list[Said]
 PICTURE = {"type": "image", "source": {"type": "url", "url": "https://example.org/cello.png"}}
 
 
-def asked(ids: list[str], given: str, *, in_blocks: bool) -> Said:
+def build_call(ids: list[str], given: str, *, in_blocks: bool) -> Said:
     if not in_blocks:
         return "assistant", "", {"tool_calls": [{"id": id, "name": "f"} for id in ids]}
     calls = [{"type": "tool_use", "id": id, "name": "f", "input": {"text": given}} for id in ids]
     return "assistant", [{"type": "text", "text": "Let me see."}, *calls], {}
 
 
-def answered(ids: list[str], text: str, *, in_blocks: bool) -> list[Said]:
+def build_results(ids: list[str], text: str, *, in_blocks: bool) -> list[Said]:
     if not in_blocks:
         return [("tool", text, {"tool_call_id": id}) for id in ids]
     return [("user", [{"type": "tool_result", "tool_use_id": id, "content": text} for id in ids], {})] if ids else []
@@ -38,7 +38,7 @@ def answered(ids: list[str], text: str, *, in_blocks: bool) -> list[Said]:
 
 @st.composite
 def histories(draw: st.DrawFn, most_turns: int = 10, most_words: int = 300, name: str = "") -> list[Turn]:
-    """Turns: a question, calls with their results at once or late, an answer; short and long, plain and in blocks."""
+    """Generate turns with questions, tool calls, prompt or late results and answers, as text or blocks."""
     text = st.integers(1, most_words).map(lambda n: "word " * n)
     late: list[tuple[str, bool]] = []
     turns: list[Turn] = []
@@ -51,26 +51,26 @@ def histories(draw: st.DrawFn, most_turns: int = 10, most_words: int = 300, name
         turn: Turn = [("user", [{"type": "text", "text": question}, PICTURE] if pictured else question, {})]
         calls = [f"{name}{n}.{m}" for m in range(draw(st.integers(0, 3)))]
         if calls:
-            turn.append(asked(calls, draw(text), in_blocks=in_blocks))
+            turn.append(build_call(calls, draw(text), in_blocks=in_blocks))
             missing = {id for id in calls if draw(st.integers(0, 9)) == 0}
             late += [(id, in_blocks) for id in calls if id in missing]
-            turn += answered([id for id in calls if id not in missing], draw(text), in_blocks=in_blocks)
+            turn += build_results([id for id in calls if id not in missing], draw(text), in_blocks=in_blocks)
         turn.append(("assistant", draw(text), {}))
         come = draw(st.booleans())
         if late and come:
             id, shape = late.pop(0)
-            turn += answered([id], draw(text), in_blocks=shape)
+            turn += build_results([id], draw(text), in_blocks=shape)
         turns.append(turn)
     return turns
 
 
-def is_of_the_summary(one: dict[str, Any]) -> bool:
-    content = one["content"]
+def is_summary_message(message: dict[str, Any]) -> bool:
+    content = message["content"]
     return isinstance(content, str) and content.startswith(("[Context from earlier", "Understood. I will"))
 
 
 class Witness:
-    """A summariser that sees to it that every message is summed up once, in its turn, on top of all before."""
+    """Summarizer that checks that every message is summarized once and in order."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -91,36 +91,35 @@ class Witness:
         }
     ),
 )
-@settings(max_examples=500)
-async def test_whatever_is_said_the_limits_hold_and_what_was_shown_stays(turns: list[Turn], limits: dict[str, Any]):
-    """Within the limits, no result without its call, nothing lost, and a prefix that only a roll changes."""
+async def test_any_history_keeps_the_limits_and_the_shown_prefix(turns: list[Turn], limits: dict[str, Any]):
+    """Limits hold, results follow their calls, no message is lost, and only a roll changes the prefix."""
     clock, witness = ManualClock(), Witness()
-    stores = await connect("memory://", Settings(), clock)
+    stores = await open_stores("memory://", Settings(), clock)
     store = stores.log("conversation")
-    conversation = conversation_on(store, clock, ADA, summarise=witness, **limits)
+    conversation = conversation_on(store, clock, ADA, summarizer=witness, **limits)
     before: list[dict[str, Any]] = []
     rolled: list[Any] = []
-    said = 0
+    added = 0
     for turn in turns:
         for role, content, metadata in turn:
-            await conversation.add_message(role, content, n=said, **metadata)
-            said += 1
-            assert conversation.fault is None
+            await conversation.add_message(role, content, n=added, **metadata)
+            added += 1
+            assert conversation._summary_error is None
         shown = await conversation.get_messages_for_llm()
-        assert conversation.fault is None
+        assert conversation._summary_error is None
         assert tokens_of(shown) <= limits["max_tokens"]
         assert len(shown) <= limits["max_messages"]
-        assert paired(shown)
-        summaries = await store.recent(conversation.space, limit=1, kinds=("summary",))
+        assert is_paired(shown)
+        summaries = await store.recent(conversation._space, limit=1, kinds=("summary",))
         if summaries == rolled:
             assert json.dumps(shown[: len(before)]) == json.dumps(before)
         before, rolled = shown, summaries
-    # Every message is in the summary, in its turn, or still shown.
+    # Every message is in the summary, in order, or still shown.
     instructed = before[0]["role"] == "system"
-    told = [one for one in before if is_of_the_summary(one)]
+    summary_messages = [message for message in before if is_summary_message(message)]
     assert witness.seen == list(range(instructed, len(witness.seen) + instructed))
-    assert len(witness.seen) + len(before) - len(told) == said
-    assert [message.metadata["n"] for message in await conversation.get_last_n(10_000)] == list(range(said))
+    assert len(witness.seen) + len(before) - len(summary_messages) == added
+    assert [message.metadata["n"] for message in await conversation.get_last_n(10_000)] == list(range(added))
     await stores.close()
 
 
@@ -134,7 +133,7 @@ async def hanging(messages: list[Message], before: str | None) -> str:
 
 
 async def rambling(messages: list[Message], before: str | None) -> str:
-    await asyncio.sleep(0)  # so that others may speak meanwhile
+    await asyncio.sleep(0)  # lets the other writer run
     return (before or "") + " ".join(f"Then number {n} was said." for n in range(200))
 
 
@@ -151,36 +150,39 @@ async def silent(messages: list[Message], before: str | None) -> str:
             "summarize_threshold": st.integers(1, 8),
         }
     ),
-    summarise=st.sampled_from([None, broken, hanging, rambling, silent]),
+    summarizer=st.sampled_from([None, broken, hanging, rambling, silent]),
 )
-@settings(max_examples=500)
-async def test_whoever_speaks_at_once_and_whatever_the_summariser_does_nothing_is_lost(
-    speakers: tuple[list[Turn], ...], limits: dict[str, Any], summarise: Any
+async def test_concurrent_writers_lose_no_message_with_any_summarizer(
+    speakers: tuple[list[Turn], ...], limits: dict[str, Any], summarizer: Any
 ):
-    """Two objects on one log, as two processes would have them: what no summary covers is shown, all of it."""
+    """Two objects on one log, like two processes: every message that no summary covers is shown."""
     clock = ManualClock()
-    stores = await connect("memory://", Settings(), clock)
+    stores = await open_stores("memory://", Settings(), clock)
     store = stores.log("conversation")
-    both = [conversation_on(store, clock, summarise=summarise, summarise_timeout=0.001, **limits) for _ in speakers]
+    both = [conversation_on(store, clock, summarizer=summarizer, summary_timeout=0.001, **limits) for _ in speakers]
 
     async def speak(conversation: ConversationMemory, turns: list[Turn], name: int) -> None:
-        for n, (role, content, metadata) in enumerate(said for turn in turns for said in turn):
+        for n, (role, content, metadata) in enumerate(added for turn in turns for added in turn):
             await conversation.add_message(role, content, by=[name, n], **metadata)
 
-    await asyncio.gather(*(speak(one, turns, n) for n, (one, turns) in enumerate(zip(both, speakers, strict=True))))
+    await asyncio.gather(
+        *(speak(conversation, turns, n) for n, (conversation, turns) in enumerate(zip(both, speakers, strict=True)))
+    )
     for conversation in both:
         shown = await conversation.get_messages_for_llm()
         assert tokens_of(shown) <= limits["max_tokens"]
         assert len(shown) <= limits["max_messages"]
-        assert paired(shown)
-        said = await conversation.get_last_n(10_000)
+        assert is_paired(shown)
+        added = await conversation.get_last_n(10_000)
         for name, turns in enumerate(speakers):
-            heard = [one.metadata["by"][1] for one in said if one.metadata["by"][0] == name]
-            assert heard == list(range(sum(map(len, turns))))
+            positions = [message.metadata["by"][1] for message in added if message.metadata["by"][0] == name]
+            assert positions == list(range(sum(map(len, turns))))
         covered = (await conversation.export())["rolled"]
         covered_messages = 0 if covered is None else covered["messages"]
-        instructions = list(takewhile(lambda one: one["role"] == "system", shown))
-        # Instructions stand before the summary that covers the place they have in the log.
-        kept = said[len(instructions) :] if covered_messages == 0 else said[covered_messages:]
-        assert len([one for one in shown if not is_of_the_summary(one)]) == len(instructions) + len(kept)
+        instructions = list(takewhile(lambda message: message["role"] == "system", shown))
+        # Leading instructions are shown before the summary that covers their positions in the log.
+        uncovered = added[len(instructions) :] if covered_messages == 0 else added[covered_messages:]
+        assert len([message for message in shown if not is_summary_message(message)]) == len(instructions) + len(
+            uncovered
+        )
     await stores.close()

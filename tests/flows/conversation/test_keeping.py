@@ -1,4 +1,4 @@
-"""The conversation is kept whole, by everybody who writes to it, and what cannot be meant is refused."""
+"""Storing a conversation: messages, concurrent writers and bad input."""
 
 from __future__ import annotations
 
@@ -13,42 +13,48 @@ import pytest
 
 from recollect.errors import BadInput, BadQuery
 from recollect.settings import Settings
-from recollect.stores.connect import Stores, connect
+from recollect.stores.factory import TierStores, open_stores
 from recollect.testing import ManualClock
 from recollect.tiers.conversation import ConversationMemory
-from tests.flows.conversation.talking import ADA, Maker, conversation_on, listing, talk, texts
+from tests.flows.conversation.dialogue import ADA, Maker, conversation_on, listing, talk, texts
 
 
-class TestKeeping:
-    async def test_a_message_comes_back_as_it_was_said(self, conversation: ConversationMemory, clock: ManualClock):
-        said = await conversation.add_message("user", "Hello!", channel={"name": "web", "ids": [1, None]})
-        assert (said.role, said.content, said.timestamp) == ("user", "Hello!", clock.now)
-        assert said.metadata == {"channel": {"name": "web", "ids": [1, None]}}
-        assert await conversation.get_last_n(5) == [said]
+class TestAddMessage:
+    async def test_message_is_returned_unchanged(self, conversation: ConversationMemory, clock: ManualClock):
+        stored = await conversation.add_message("user", "Hello!", channel={"name": "web", "ids": [1, None]})
+        assert (stored.role, stored.content, stored.timestamp) == ("user", "Hello!", clock.now)
+        assert stored.metadata == {"channel": {"name": "web", "ids": [1, None]}}
+        assert await conversation.get_last_n(5) == [stored]
         assert await conversation.get_messages_for_llm() == [{"role": "user", "content": "Hello!"}]
 
-    async def test_a_short_conversation_is_shown_word_for_word(self, conversation: ConversationMemory):
+    async def test_short_conversation_is_shown_word_for_word(self, conversation: ConversationMemory):
         await talk(conversation, 30)
         assert texts(await conversation.get_messages_for_llm()) == [f"message {n}" for n in range(30)]
         assert await conversation.summary() is None
 
-    async def test_the_newest_come_last(self, conversation: ConversationMemory):
+    async def test_get_last_n_returns_newest_last(self, conversation: ConversationMemory):
         await talk(conversation, 40)
-        assert [one.content for one in await conversation.get_last_n(3)] == ["message 37", "message 38", "message 39"]
+        assert [message.content for message in await conversation.get_last_n(3)] == [
+            "message 37",
+            "message 38",
+            "message 39",
+        ]
         assert len(await conversation.get_last_n(100)) == 40
         assert await conversation.get_last_n(0) == []
 
-    async def test_the_same_words_twice_are_two_messages(self, conversation: ConversationMemory):
+    async def test_same_text_twice_is_two_messages(self, conversation: ConversationMemory):
         await conversation.add_message("user", "ok")
         await conversation.add_message("user", "ok")
         assert len(await conversation.get_last_n(5)) == 2
 
-    async def test_the_same_id_is_the_same_message(self, conversation: ConversationMemory, stores: Stores):
+    async def test_write_same_id_twice_keeps_the_first_message(
+        self, conversation: ConversationMemory, stores: TierStores
+    ):
         for text in ("once", "twice"):
-            await stores.log("conversation").write(conversation.drafted("user", text, id="turn-1"))
-        assert [one.content for one in await conversation.get_last_n(5)] == ["once"]
+            await stores.log("conversation").write(conversation._build_append("user", text, id="turn-1"))
+        assert [message.content for message in await conversation.get_last_n(5)] == ["once"]
 
-    async def test_added_again_under_its_id_it_is_the_same_message(
+    async def test_add_message_same_id_twice_returns_the_first_message(
         self, conversation: ConversationMemory, clock: ManualClock
     ):
         first = await conversation.add_message("user", "Good morning.", id="m1", channel="web")
@@ -57,18 +63,18 @@ class TestKeeping:
         assert await conversation.get_last_n(5) == [first]
         assert (first.id, first.content, dict(first.metadata)) == ("m1", "Good morning.", {"channel": "web"})
 
-    async def test_a_developer_instructs_as_the_system_does(self, conversation: ConversationMemory):
-        said = await conversation.add_message("developer", "Answer in verse.")
-        assert said.role == "system"
+    async def test_developer_role_is_stored_as_system(self, conversation: ConversationMemory):
+        stored = await conversation.add_message("developer", "Answer in verse.")
+        assert stored.role == "system"
         await talk(conversation, 60)
         assert (await conversation.get_messages_for_llm())[0] == {"role": "system", "content": "Answer in verse."}
 
-    async def test_a_call_of_tools_may_come_without_any_text(self, make: Maker):
+    async def test_tool_call_without_text_is_accepted(self, make: Maker):
         conversation, copy = make(), make(replace(ADA, session="copy"))
         calls = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
-        said = await conversation.add_message("assistant", None, tool_calls=calls)
+        stored = await conversation.add_message("assistant", None, tool_calls=calls)
         await conversation.add_message("tool", "found", tool_call_id="c1")
-        assert said.content == ""
+        assert stored.content == ""
         shown: list[dict[str, Any]] = [
             {"role": "assistant", "content": "", "tool_calls": calls},
             {"role": "tool", "content": "found", "tool_call_id": "c1"},
@@ -77,14 +83,14 @@ class TestKeeping:
         await copy.import_from({"messages": [{**shown[0], "content": None, "metadata": {"tool_calls": calls}}]})
         assert await copy.get_messages_for_llm() == shown[:1]
 
-    async def test_a_new_object_goes_on_where_the_last_one_stopped(self, make: Maker):
+    async def test_new_object_continues_the_conversation(self, make: Maker):
         await talk(make(), 35)
         shown = await make().get_messages_for_llm()
         assert "message 34" in shown[-1]["content"]
         await talk(make(), 1, start=35)
         assert (await make().get_messages_for_llm())[: len(shown)] == shown
 
-    async def test_clearing_forgets_all_of_it(self, conversation: ConversationMemory):
+    async def test_clear_removes_messages_search_results_and_summary(self, conversation: ConversationMemory):
         await talk(conversation, 35)
         await conversation.clear()
         assert await conversation.get_messages_for_llm() == []
@@ -95,7 +101,9 @@ class TestKeeping:
         assert texts(await conversation.get_messages_for_llm()) == ["Anew."]
 
     @pytest.mark.parametrize("part", ["tenant", "user", "agent", "session"])
-    async def test_nobody_else_hears_it(self, part: str, conversation: ConversationMemory, make: Maker):
+    async def test_conversation_is_hidden_from_other_scopes(
+        self, part: str, conversation: ConversationMemory, make: Maker
+    ):
         await talk(conversation, 35)
         other = make(replace(ADA, **{part: "other"}))
         assert await other.get_messages_for_llm() == []
@@ -104,9 +112,9 @@ class TestKeeping:
         assert len(await conversation.get_last_n(100)) == 35
 
 
-class TestTogether:
-    async def test_two_who_write_at_once_lose_nothing(self, make: Maker):
-        one, other = make(summarise=listing), make(summarise=listing)
+class TestConcurrency:
+    async def test_concurrent_writers_lose_no_message(self, make: Maker):
+        first, second = make(summarizer=listing), make(summarizer=listing)
 
         async def say(conversation: ConversationMemory, name: str) -> None:
             for n in range(40):
@@ -114,27 +122,27 @@ class TestTogether:
                 if n % 7 == 0:
                     await conversation.get_messages_for_llm()
 
-        await asyncio.gather(say(one, "a"), say(other, "b"), say(one, "c"))
+        await asyncio.gather(say(first, "a"), say(second, "b"), say(first, "c"))
         wanted = {f"{name}{n}" for name in "abc" for n in range(40)}
-        assert {message.content.split()[-1] for message in await one.get_last_n(1000)} == wanted
-        shown = texts(await other.get_messages_for_llm())
-        covered = (await other.summary() or "").split()
+        assert {message.content.split()[-1] for message in await first.get_last_n(1000)} == wanted
+        shown = texts(await second.get_messages_for_llm())
+        covered = (await second.summary() or "").split()
         live = [text.split()[-1] for text in shown if text.startswith("message")]
         assert len(covered) == len(set(covered))
         assert sorted(covered + live) == sorted(wanted)
-        assert await one.get_messages_for_llm() == await other.get_messages_for_llm()
+        assert await first.get_messages_for_llm() == await second.get_messages_for_llm()
 
-    async def test_other_processes_write_to_the_same_conversation(self, tmp_path: Path):
+    async def test_processes_write_to_the_same_conversation(self, tmp_path: Path):
         program = f"""
 import asyncio, sys
 from recollect.clock import system_clock
 from recollect.settings import Settings
-from recollect.stores.connect import connect
+from recollect.stores.factory import open_stores
 from recollect.tiers.conversation import ConversationMemory
-from recollect.values import Scope
+from recollect.types import Scope
 
 async def main(path, name):
-    stores = await connect(path, Settings(), system_clock)
+    stores = await open_stores(path, Settings(), system_clock)
     conversation = ConversationMemory(
         stores.log("conversation"), scope={ADA!r}, settings=Settings(), clock=system_clock
     )
@@ -148,11 +156,11 @@ asyncio.run(main(*sys.argv[1:]))
         running = [await asyncio.create_subprocess_exec(sys.executable, "-c", program, path, name) for name in "ab"]
         assert [await process.wait() for process in running] == [0, 0]
         clock = ManualClock(datetime(2030, 1, 1, tzinfo=UTC))
-        stores = await connect(path, Settings(), clock)
+        stores = await open_stores(path, Settings(), clock)
         conversation = conversation_on(stores.log("conversation"), clock)
-        said = [message.content for message in await conversation.get_last_n(1000)]
-        assert sorted(said) == sorted(f"message {name}{n}" for name in "ab" for n in range(40))
-        assert texts(await conversation.get_messages_for_llm())[-10:] == said[-10:]
+        stored = [message.content for message in await conversation.get_last_n(1000)]
+        assert sorted(stored) == sorted(f"message {name}{n}" for name in "ab" for n in range(40))
+        assert texts(await conversation.get_messages_for_llm())[-10:] == stored[-10:]
         await stores.close()
 
 
@@ -185,14 +193,14 @@ class TestBadInput:
             ("user", "x", {"a": {"b": "\x00"}}),
         ],
     )
-    async def test_it_is_refused_and_nothing_is_written(
+    async def test_add_message_bad_input_raises_and_writes_nothing(
         self, conversation: ConversationMemory, role: Any, content: Any, metadata: dict[str, Any]
     ):
         with pytest.raises(BadInput):
             await conversation.add_message(role, content, **metadata)
         assert await conversation.get_last_n(5) == []
 
-    async def test_limits_and_queries_are_checked(self, conversation: ConversationMemory):
+    async def test_invalid_limit_or_query_raises(self, conversation: ConversationMemory):
         for n in (-1, True, "2"):
             with pytest.raises(BadQuery):
                 await conversation.get_last_n(n)  # type: ignore[arg-type]
@@ -201,4 +209,4 @@ class TestBadInput:
         with pytest.raises(BadQuery):
             await conversation.search(" ")
         with pytest.raises(BadInput, match="time zone"):
-            conversation.drafted("user", "x", at=datetime(2026, 1, 1))  # noqa: DTZ001 - the point of this case
+            conversation._build_append("user", "x", at=datetime(2026, 1, 1))  # noqa: DTZ001 - the point of this case

@@ -1,22 +1,22 @@
-"""Results without their calls: however they got into a conversation, no model is shown one."""
+"""Tool results without their calls are never shown to a model as results."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.settings import Settings
-from recollect.stores.connect import connect
+from recollect.stores.factory import open_stores
 from recollect.testing import ManualClock
 from recollect.tiers.conversation import ConversationMemory
-from tests.flows.conversation.talking import conversation_on, tokens_of
+from tests.flows.conversation.dialogue import conversation_on, tokens_of
 
 IDS = ("a", "b", "c")
 calls = st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True)
-said: st.SearchStrategy[tuple[str, list[str]]] = st.one_of(
+entries: st.SearchStrategy[tuple[str, list[str]]] = st.one_of(
     st.tuples(st.just("user"), st.just([])),
     st.tuples(st.just("assistant"), st.just([])),
     st.tuples(st.sampled_from(["openai call", "blocks call", "openai result", "blocks result"]), calls),
@@ -41,28 +41,27 @@ async def say(conversation: ConversationMemory, kind: str, ids: list[str]) -> No
 
 
 def every_result_answers_an_open_call(shown: list[dict[str, Any]]) -> bool:
-    """As strict as a provider: a call is answered once, and after it was made."""
+    """Return true if each call is answered at most once, after it was made, as providers require."""
     waiting: set[str] = set()
-    for one in shown:
-        blocks = one["content"] if isinstance(one["content"], list) else []
+    for message in shown:
+        blocks = message["content"] if isinstance(message["content"], list) else []
         answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
-        answered += [one["tool_call_id"]] if "tool_call_id" in one else []
-        if not waiting.issuperset(answered) or (one["role"] == "tool" and not answered):
+        answered += [message["tool_call_id"]] if "tool_call_id" in message else []
+        if not waiting.issuperset(answered) or (message["role"] == "tool" and not answered):
             return False
         waiting.difference_update(answered)
         waiting |= {block["id"] for block in blocks if block["type"] == "tool_use"}
-        waiting |= {call["id"] for call in one.get("tool_calls", ())}
+        waiting |= {call["id"] for call in message.get("tool_calls", ())}
     return True
 
 
-@given(st.lists(said, max_size=25), st.sampled_from([4, 8, 30]))
-@settings(max_examples=300)
-async def test_a_result_is_shown_as_one_only_behind_its_call(history: list[tuple[str, list[str]]], threshold: int):
+@given(st.lists(entries, max_size=25), st.sampled_from([4, 8, 30]))
+async def test_result_is_shown_only_after_its_call(history: list[tuple[str, list[str]]], threshold: int):
     clock = ManualClock()
-    stores = await connect("memory://", Settings(), clock)
+    stores = await open_stores("memory://", Settings(), clock)
     store = stores.log("conversation")
     conversation = conversation_on(
-        store, clock, max_messages=12, max_tokens=600, summarize_threshold=threshold, summarise=lambda *_: "summed up"
+        store, clock, max_messages=12, max_tokens=600, summarize_threshold=threshold, summarizer=lambda *_: "summed up"
     )
     before: list[dict[str, Any]] = []
     rolled: list[Any] = []
@@ -71,14 +70,14 @@ async def test_a_result_is_shown_as_one_only_behind_its_call(history: list[tuple
         shown = await conversation.get_messages_for_llm()
         assert every_result_answers_an_open_call(shown)
         assert tokens_of(shown) <= 600
-        summaries = await store.recent(conversation.space, limit=1, kinds=("summary",))
+        summaries = await store.recent(conversation._space, limit=1, kinds=("summary",))
         if summaries == rolled:
             assert json.dumps(shown[: len(before)]) == json.dumps(before)
         before, rolled = shown, summaries
     await stores.close()
 
 
-async def test_what_an_orphan_says_is_still_told(conversation: ConversationMemory):
+async def test_orphaned_result_is_shown_as_a_note(conversation: ConversationMemory):
     await conversation.add_message("tool", "three kinds of tea", tool_call_id="gone")
     await conversation.add_message("tool", "nobody asked")
     await conversation.add_message("user", "And?")

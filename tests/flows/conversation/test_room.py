@@ -1,16 +1,17 @@
-"""While there is room, nobody looks at the whole conversation; and it is summed up when it would have been anyway."""
+"""The skipped log read: a message within the limits reads nothing, and summaries roll at the same messages."""
 
 from __future__ import annotations
 
 import asyncio
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from recollect.stores.in_memory import InMemoryStore
 from recollect.testing import ManualClock
 from recollect.tiers.conversation import ConversationMemory
-from tests.flows.conversation.talking import conversation_on
+from tests.budgets import limit_examples
+from tests.flows.conversation.dialogue import conversation_on
 from tests.flows.conversation.test_histories import Turn, histories
 
 
@@ -21,9 +22,9 @@ def conversation_in(store: InMemoryStore, clock: ManualClock) -> ConversationMem
     )
 
 
-@settings(max_examples=60)
+@limit_examples(0.6)
 @given(turns=histories(most_turns=14, most_words=60))
-def test_a_summary_rolls_when_it_would_if_every_message_asked(turns: list[Turn]) -> None:
+def test_summary_rolls_as_if_every_message_checked_the_log(turns: list[Turn]) -> None:
     async def both() -> None:
         clock = ManualClock()
         sparing = conversation_in(InMemoryStore(clock=clock), clock)
@@ -31,8 +32,8 @@ def test_a_summary_rolls_when_it_would_if_every_message_asked(turns: list[Turn])
         thorough = conversation_in(thorough_store, clock)
         for role, content, more in (message for turn in turns for message in turn):
             await sparing.add_message(role, content, **more)
-            await thorough_store.write(thorough.drafted(role, content, metadata=more))
-            await thorough.settle()
+            await thorough_store.write(thorough._build_append(role, content, metadata=more))
+            await thorough._roll_summary()
             assert await sparing.export() == await thorough.export()
 
     asyncio.run(both())
@@ -46,7 +47,7 @@ class Counting(InMemoryStore):
         return await super().read(*args, **options)  # type: ignore[arg-type]
 
 
-async def test_a_message_for_which_there_is_room_reads_nothing() -> None:
+async def test_message_within_the_limits_reads_nothing() -> None:
     clock = ManualClock()
     store = Counting(clock=clock)
     conversation = conversation_in(store, clock)

@@ -1,4 +1,4 @@
-"""What statistics, an export and a receipt count of the same user: each what it says, and where they differ by what."""
+"""Counts of the same user in statistics, an export and an erasure receipt, and the reasons for their differences."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ async def _filled(memory: AgentMemory, clock: ManualClock) -> None:
     for n in range(45):
         await memory.record_turn(f"Number {n}: the weather was fine.", "Noted.")
     await memory.checkpoints.checkpoint("job", {"a": 1}, ttl=None)
-    await memory._parts.said.catch_up(memory.scope)
+    await memory._engine.turn_index.catch_up(memory.scope)
 
 
-async def test_the_same_user_in_statistics_in_an_export_and_in_a_receipt(tmp_path: Path):
-    """The table in docs/howto/privacy.md. Mutants: a receipt without what had expired; one without the index."""
+async def test_counts_in_stats_export_and_receipt_are_consistent(tmp_path: Path):
+    """Check the table in docs/howto/privacy.md. Mutants: a receipt omits expired rows; a receipt omits the index."""
     clock = ManualClock()
     options: Any = {"user": "ada", "session": "s", "embedder": HashEmbedder(), "clock": clock}
     async with AgentMemory.open(tmp_path / "a.db", **options) as memory:
         await _filled(memory, clock)
-        stores = memory._parts.stores
-        [talk] = await stores.log("conversation").logs(memory.scope.space("conversation"))
-        said = await stores.log("conversation").read(talk, hidden=True)
-        found_by = {count.space.tier: count.items for count in await stores.records("semantic").spaces()}
+        stores = memory._engine.stores
+        [log_space] = await stores.log("conversation").logs(memory.scope.space("conversation"))
+        entries = await stores.log("conversation").read(log_space, hidden=True)
+        indexed = {count.space.tier: count.items for count in await stores.records("semantic").spaces()}
         stats = (await memory.stats()).tiers
         lines = (await memory.export(tmp_path / "all.jsonl")).lines
-        gone = (await memory.erase(user="ada")).erased
-    # A fact that is past is one still, for all three; what waits in quarantine is no fact.
-    assert (stats["semantic"].items, lines["semantic"], gone["semantic"]) == (2, 2, 2)
-    assert (lines["quarantine"], gone["quarantine"]) == (1, 1)
-    # What had expired was there, and is told of by nobody but the receipt.
-    assert (stats["episodic"].items, lines["episodic"], gone["episodic"]) == (90, 90, 91)
-    # A line for each message and one about each conversation; rows of summaries, and of what messages are found by.
+        deleted = (await memory.erase(user="ada")).erased
+    # All three count superseded facts, and none counts quarantined items as facts.
+    assert (stats["semantic"].items, lines["semantic"], deleted["semantic"]) == (2, 2, 2)
+    assert (lines["quarantine"], deleted["quarantine"]) == (1, 1)
+    # Only the receipt counts expired rows that are still stored.
+    assert (stats["episodic"].items, lines["episodic"], deleted["episodic"]) == (90, 90, 91)
+    # The export has a line per message and one per conversation; the receipt adds summaries and index items.
     assert (stats["conversation"].items, lines["conversation"]) == (90, 91)
-    assert len(said) > 90
-    assert gone["conversation"] == len(said) + found_by["conversation"]
-    # Tasks are an agent's, and not in an export.
-    assert (stats["checkpoints"].items, lines.get("checkpoints"), gone["checkpoints"]) == (1, None, 1)
+    assert len(entries) > 90
+    assert deleted["conversation"] == len(entries) + indexed["conversation"]
+    # Tasks belong to an agent and are not exported.
+    assert (stats["checkpoints"].items, lines.get("checkpoints"), deleted["checkpoints"]) == (1, None, 1)

@@ -1,4 +1,4 @@
-"""`erase` takes everything of somebody, what follows from it too, and nothing of anybody else's."""
+"""`erase` deletes all data of its subject and everything derived from it, and nothing of others."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import Any
 
 import pytest
 
-from recollect import AgentMemory, BadInput, ResumableAgent
-from recollect.errors import FencedOut, Unsupported
-from recollect.lifecycle import Erasures, Subject
+from recollect import AgentMemory, ResumableAgent
+from recollect.erasure import Eraser, ErasureSubject
+from recollect.errors import BadInput, FencedOut, Unsupported
 from recollect.stores.base import Records
-from recollect.stores.ops import Append, Entry
-from recollect.stores.where import Where
+from recollect.stores.filters import Where
+from recollect.stores.writes import Append, Entry
 from recollect.testing import ManualClock
-from recollect.values import MemoryItem, Scope
+from recollect.types import MemoryItem, Scope
 from tests.flows.conftest import Opener
 
 
-async def told(memory: AgentMemory, space_of: Scope, tier: Any) -> list[MemoryItem]:
-    records = memory._parts.stores.records("semantic")
+async def load_items(memory: AgentMemory, space_of: Scope, tier: Any) -> list[MemoryItem]:
+    records = memory._engine.stores.records("semantic")
     return await records.find(Where(space_of.space(tier)))
 
 
 async def spaces_of(memory: AgentMemory, user: str) -> list[str]:
-    """Every space that a store still knows of somebody: whichever tiers there will be."""
+    """Return the spaces of a user in all stores, whatever their tier."""
     return [
         str(space)
-        for store in memory._parts.stores.every
-        for space in await store.holdings()  # type: ignore[attr-defined]
+        for store in memory._engine.stores.all_stores
+        for space in await store.list_traced_spaces()  # type: ignore[attr-defined]
         if space.user == user
     ]
 
 
-class TestAUser:
-    async def test_nothing_of_them_is_left_in_any_tier(self, opener: Opener):
+class TestEraseUser:
+    async def test_erase_user_leaves_nothing_in_any_tier(self, opener: Opener):
         memory = await opener(user="ada", session="s1")
         await memory.remember("Ada lives in Lisbon.", key="home", metadata={"of_ada": 1})
         await memory.remember("Ada lives in Boston.", key="home")
@@ -50,7 +50,7 @@ class TestAUser:
         assert receipt.complete
         counts = {"semantic": 2, "episodic": 4, "working": 1, "procedural": 1, "checkpoints": 1}
         assert {tier: receipt.erased[tier] for tier in counts} == counts
-        assert receipt.erased["conversation"] >= 3  # what was said, and as much of it as is indexed by now
+        assert receipt.erased["conversation"] >= 3  # the messages, and the index items written so far
         assert await spaces_of(memory, "ada") == []
         assert not await memory.recall("Where does Ada live?")
         assert (memory.working.task, await memory.procedural.keys()) == ("", [])
@@ -58,17 +58,17 @@ class TestAUser:
         assert await bob.recall("Where does Bob live?")
         assert await memory.check() == []
 
-    async def test_a_worker_at_work_for_them_is_fenced_out(self, opener: Opener):
+    async def test_erase_user_fences_out_running_worker(self, opener: Opener):
         memory = await opener(user="ada")
 
-        async def erased(state: dict[str, Any]) -> None:
+        async def erase_ada(state: dict[str, Any]) -> None:
             await memory.erase(user="ada")
 
         with pytest.raises(FencedOut):
-            await ResumableAgent(memory).run("t", [erased, erased])
+            await ResumableAgent(memory).run("t", [erase_ada, erase_ada])
         assert await memory.checkpoints.tasks() == []
 
-    async def test_their_procedure_goes_and_the_version_before_it_is_in_use_again(self, opener: Opener):
+    async def test_erase_user_restores_previous_procedure_version(self, opener: Opener):
         bob = await opener(user="bob")
         ada = bob.scoped(user="ada")
         await bob.procedural.save("deploy", "Push, then watch.")
@@ -86,7 +86,7 @@ class TestAUser:
         assert found.outcomes.trials == 2
         assert (receipt.erased["procedural"], receipt.rederived) == (1, 2)
 
-    async def test_the_same_names_of_another_tenant_are_somebody_else(self, opener: Opener):
+    async def test_erase_user_keeps_same_user_of_other_tenant(self, opener: Opener):
         memory = await opener(tenant="acme", user="ada")
         await memory.remember("Ada of Acme.")
         other = memory.scoped(tenant="globex")
@@ -97,7 +97,7 @@ class TestAUser:
         await memory.erase(tenant="globex")
         assert not await other.recall("Ada of Globex.")
 
-    async def test_who_comes_back_is_remembered_anew(self, opener: Opener):
+    async def test_returning_user_is_remembered_after_erasure(self, opener: Opener):
         memory = await opener(user="ada")
         await memory.remember("Ada lives in Lisbon.")
         first = await memory.erase(user="ada")
@@ -106,27 +106,27 @@ class TestAUser:
         assert await memory.recall("Where does Ada live?")
         second = await memory.erase(user="ada")
         assert (second.previous, second.erased["semantic"]) == (first.sha256, 1)
-        assert [one.id for one in await memory.erasures()] == [first.id, second.id]
+        assert [receipt.id for receipt in await memory.erasures()] == [first.id, second.id]
 
-    async def test_only_a_receipt_can_be_verified(self, opener: Opener):
-        """Mutant: whatever is given is asked for what a receipt has."""
+    async def test_verify_erasure_without_receipt_raises_bad_input(self, opener: Opener):
+        """Mutant: the type of the argument is not checked."""
         memory = await opener(user="ada")
         receipt = await memory.erase(user="ada")
         wrong: list[Any] = [receipt.id, receipt.as_json(), None]
-        for one in wrong:
-            with pytest.raises(BadInput, match="what erase or erasures gives"):
-                await memory.verify_erasure(one)
+        for value in wrong:
+            with pytest.raises(BadInput, match="must be an ErasureReceipt"):
+                await memory.verify_erasure(value)
 
-    async def test_a_caller_who_names_nobody_erases_nothing(self, opener: Opener):
+    async def test_erase_without_subject_raises_bad_input(self, opener: Opener):
         memory = await opener()
-        with pytest.raises(BadInput, match="whom"):
+        with pytest.raises(BadInput, match="needs a user, a session"):
             await memory.erase()
         with pytest.raises(BadInput):
             await memory.erase(user="")
 
 
-class TestASession:
-    async def test_what_others_said_too_stays_and_is_theirs(self, opener: Opener, clock: ManualClock):
+class TestEraseSession:
+    async def test_fact_also_stated_in_another_session_is_kept(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="monday")
         await memory.conversation.add_message("user", "Remember that I am allergic to peanuts.")
         await memory.conversation.add_message("user", "I prefer tea to coffee.")
@@ -135,21 +135,23 @@ class TestASession:
         await tuesday.conversation.add_message("user", "I prefer tea to coffee.")
         await tuesday.remember("Ada's cat is called Tom.")
         await memory.lifecycle.run_once()
-        before = {item.content: item for item in await told(memory, memory.scope, "semantic")}
+        before = {item.content: item for item in await load_items(memory, memory.scope, "semantic")}
         receipt = await memory.erase(session="monday")
-        after = {item.content: item for item in await told(memory, memory.scope, "semantic")}
+        after = {item.content: item for item in await load_items(memory, memory.scope, "semantic")}
         assert receipt.complete
         assert "allergic to peanuts" in str([*before])
         assert "allergic to peanuts" not in str([*after])
         assert "Ada's cat is called Tom." in after
         assert not any("monday" in str(item) for item in after.values())
-        assert not any("monday" in str(item) for item in await told(memory, replace_session(memory.scope), "lifecycle"))
+        assert not any(
+            "monday" in str(item) for item in await load_items(memory, drop_session(memory.scope), "lifecycle")
+        )
         assert [message.content for message in await tuesday.conversation.get_last_n(5)] == ["I prefer tea to coffee."]
         await memory.lifecycle.run_once()
-        [tea] = [item for item in await told(memory, memory.scope, "semantic") if "tea" in item.content]
+        [tea] = [item for item in await load_items(memory, memory.scope, "semantic") if "tea" in item.content]
         assert tea.scope.session == "tuesday"
 
-    async def test_what_it_had_ended_holds_again(self, opener: Opener, clock: ManualClock):
+    async def test_erase_session_restores_superseded_value(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="monday")
         await memory.remember("Ada lives in Lisbon.", key="home")
         clock.forward(timedelta(hours=1))
@@ -167,18 +169,18 @@ class TestASession:
         [left] = await memory.semantic.history("home")
         assert (left.content, left.superseded_by, left.valid_to) == ("Ada lives in Lisbon.", None, None)
 
-    async def test_a_lesson_goes_with_the_task_it_was_learned_from(self, opener: Opener):
+    async def test_erase_session_deletes_lesson_of_its_task(self, opener: Opener):
         memory = await opener(user="ada", session="monday")
         await memory.start_task("renew the certificate")
         await memory.record_step("try the script", "run renew.sh", "permission denied", success=False)
         outcome = await memory.end_task(False, "the script needs root")
         assert outcome.learned.derived_from
         await memory.erase(session="monday")
-        assert await told(memory, memory.scope, "semantic") == []
+        assert await load_items(memory, memory.scope, "semantic") == []
 
 
-class TestAnAgent:
-    async def test_what_it_learned_and_did_goes_and_the_users_other_facts_stay(self, opener: Opener):
+class TestEraseAgent:
+    async def test_erase_agent_deletes_its_facts_and_procedures_only(self, opener: Opener):
         memory = await opener(user="ada", agent="cook")
         await memory.remember("Ada likes bread.")
         await memory.procedural.save("bake", "Knead, wait, bake.")
@@ -187,16 +189,16 @@ class TestAnAgent:
         await other.checkpoints.checkpoint("trip", {})
         receipt = await memory.erase(agent="cook")
         assert (receipt.erased["semantic"], receipt.erased["procedural"]) == (1, 1)
-        assert [item.content for item in await told(memory, memory.scope, "semantic")] == ["Ada's car is green."]
+        assert [item.content for item in await load_items(memory, memory.scope, "semantic")] == ["Ada's car is green."]
         assert [task.id for task in await other.checkpoints.tasks()] == ["trip"]
 
 
-async def test_items_of_any_tier_go_by_their_space_or_by_whose_they_are(opener: Opener):
-    """A tier that nobody has thought of here: erasing goes by spaces, never by a list of tiers."""
+async def test_erase_deletes_every_space_of_the_user(opener: Opener):
+    """Erasure selects spaces by owner, not by a list of tiers, so that it covers tiers added later."""
     memory = await opener(user="ada")
-    records: Records = memory._parts.stores.records("semantic")
-    log = memory._parts.stores.log("conversation")
-    at = memory._parts.clock()
+    records: Records = memory._engine.stores.records("semantic")
+    log = memory._engine.stores.log("conversation")
+    at = memory._engine.clock()
     for tier in ("working", "conversation", "episodic", "lifecycle"):
         scope = Scope(user="ada", session="s")
         item = MemoryItem(id=tier, content=f"of {tier}", scope=scope, created_at=at, tier=tier)
@@ -207,24 +209,24 @@ async def test_items_of_any_tier_go_by_their_space_or_by_whose_they_are(opener: 
     assert (sum(receipt.erased.values()), await spaces_of(memory, "ada")) == (8, [])
 
 
-async def test_a_store_that_cannot_prove_it_is_refused_before_anything_is_erased(opener: Opener):
+async def test_store_without_erasure_support_is_rejected_first(opener: Opener):
     memory = await opener(user="ada")
     await memory.remember("Ada lives in Lisbon.")
 
-    class Unable:
+    class StoreWithoutErasure:
         pass
 
-    erasures = Erasures([*memory._parts.stores.every, Unable()], memory._parts.clock)  # type: ignore[list-item]
-    with pytest.raises(Unsupported, match="Unable cannot prove"):
-        await erasures.erase(Subject("default", user="ada"))
+    erasures = Eraser([*memory._engine.stores.all_stores, StoreWithoutErasure()], memory._engine.clock)  # type: ignore[list-item]
+    with pytest.raises(Unsupported, match="StoreWithoutErasure cannot prove"):
+        await erasures.erase(ErasureSubject("default", user="ada"))
     assert await memory.recall("Where does Ada live?")
 
 
-def replace_session(scope: Scope) -> Scope:
+def drop_session(scope: Scope) -> Scope:
     return Scope(scope.tenant, scope.user, scope.agent)
 
 
 def _put(item: MemoryItem) -> Any:
-    from recollect.stores.ops import Put
+    from recollect.stores.writes import Put
 
     return Put(item=item)

@@ -1,4 +1,4 @@
-"""A memory that has something to export."""
+"""A filled memory to export."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from recollect import AgentMemory
 from recollect.testing import ManualClock
 from tests.flows.conftest import Opener
-from tests.flows.export.journey import furnish
+from tests.flows.export.export_file import fill
 
 
 @pytest.fixture
-async def furnished(opener: Opener, clock: ManualClock) -> AgentMemory:
+async def filled(opener: Opener, clock: ManualClock) -> AgentMemory:
     memory = await opener(user="ada", tenant="acme")
-    await furnish(memory, clock)
+    await fill(memory, clock)
     return memory

@@ -1,4 +1,4 @@
-"""Where an export may be written and read, and what becomes of one that is cut short."""
+"""Paths that exports may be written to and read from, and exports and imports that are interrupted."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
-from recollect import AgentMemory, BadInput, NotFound, StoreUnavailable
+from recollect import AgentMemory
+from recollect.errors import BadInput, NotFound, StoreUnavailable
+from recollect.types import Progress
 from tests.embedders import HashEmbedder
-from tests.flows.export.journey import read
+from tests.flows.export.export_file import read
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 class TestFiles:
-    async def test_the_file_is_its_owners_alone_and_leaves_nothing_beside_it(self, memory: AgentMemory, tmp_path: Path):
+    async def test_export_file_has_mode_0600_and_no_leftovers(self, memory: AgentMemory, tmp_path: Path):
         old = os.umask(0)
         try:
             await memory.export(tmp_path / "a.jsonl")
@@ -30,7 +32,7 @@ class TestFiles:
         assert stat.S_IMODE((tmp_path / "a.jsonl").stat().st_mode) == 0o600
         assert [name for name in os.listdir(tmp_path) if "agent.db" not in name] == ["a.jsonl"]
 
-    async def test_only_an_older_export_is_overwritten_and_only_when_asked(self, memory: AgentMemory, tmp_path: Path):
+    async def test_export_overwrites_only_exports_and_only_on_request(self, memory: AgentMemory, tmp_path: Path):
         path = tmp_path / "a.jsonl"
         await memory.export(path)
         await memory.remember("Something new.")
@@ -44,7 +46,7 @@ class TestFiles:
             await memory.export(path, overwrite=True)
         assert path.read_text("utf-8") == "a diary\n"
 
-    async def test_links_devices_and_directories_are_refused(self, memory: AgentMemory, tmp_path: Path):
+    async def test_links_devices_and_directories_are_rejected(self, memory: AgentMemory, tmp_path: Path):
         await memory.export(tmp_path / "a.jsonl")
         (tmp_path / "link").symlink_to(tmp_path / "a.jsonl")
         (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere.jsonl")
@@ -59,25 +61,25 @@ class TestFiles:
         assert not (tmp_path / "elsewhere.jsonl").exists()
 
     @pytest.mark.parametrize("path", ["", " ", "a\x00b", 7, None, "..", "/"])
-    async def test_a_path_names_a_file(self, memory: AgentMemory, path: Any):
+    async def test_invalid_path_raises_bad_input(self, memory: AgentMemory, path: Any):
         for use in (memory.export, memory.import_from):
             with pytest.raises(BadInput):
                 await use(path)
 
-    async def test_what_is_not_there_is_said(self, memory: AgentMemory, tmp_path: Path):
+    async def test_missing_file_or_directory_raises(self, memory: AgentMemory, tmp_path: Path):
         with pytest.raises(NotFound, match="no file"):
             await memory.import_from(tmp_path / "none.jsonl")
         with pytest.raises(StoreUnavailable):
             await memory.export(tmp_path / "no" / "such" / "directory.jsonl")
 
-    async def test_an_export_that_fails_leaves_no_file(self, memory: AgentMemory, tmp_path: Path):
+    async def test_failed_export_leaves_no_file(self, memory: AgentMemory, tmp_path: Path):
         await memory.remember("Ada prefers metric units.")
 
         directory = tmp_path / "out"
         directory.mkdir()
 
-        def stop(done: int, total: int) -> None:
-            raise RuntimeError("somebody pulled the plug")
+        def stop(progress: Progress) -> None:
+            raise RuntimeError("the callback failed")
 
         with pytest.raises(RuntimeError):
             await memory.export(directory / "a.jsonl", progress=stop)
@@ -89,8 +91,8 @@ import asyncio, os, signal, sys
 from recollect import AgentMemory
 from tests.embedders import HashEmbedder
 
-def progress(done, total):
-    if done >= int(sys.argv[3]):
+def progress(progress):
+    if progress.done >= int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
@@ -102,7 +104,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("after", [200, 600, 800])
-async def test_an_import_that_was_killed_goes_on_when_it_is_run_again(tmp_path: Path, after: int):
+async def test_killed_import_completes_when_run_again(tmp_path: Path, after: int):
     options: dict[str, Any] = {"user": "ada", "embedder": HashEmbedder()}
     async with AgentMemory.open("memory://", **options) as memory:
         await memory.semantic.add_many([{"content": f"fact number {n}"} for n in range(500)])

@@ -1,4 +1,4 @@
-"""Whatever was told and done survives the journey."""
+"""Random histories survive export and import unchanged."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect import AgentMemory
 from recollect.testing import ManualClock
-from recollect.values import Scope
+from recollect.types import Scope
+from tests.budgets import limit_examples
 from tests.embedders import HashEmbedder
-from tests.flows.export.journey import items, read
+from tests.flows.export.export_file import list_facts, read
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=40).filter(
     str.strip
@@ -70,9 +71,9 @@ async def act(memory: AgentMemory, clock: ManualClock, action: tuple[Any, ...]) 
         case ("retire", key):
             await memory.procedural.retire(key)
         case ("forget", place):
-            held = await items(memory)
-            if place < len(held):
-                await memory.forget(held[place].id)
+            facts = await list_facts(memory)
+            if place < len(facts):
+                await memory.forget(facts[place].id)
         case ("wait", micros):
             clock.forward(timedelta(microseconds=micros))
         case ("tidy", session, text):
@@ -82,15 +83,15 @@ async def act(memory: AgentMemory, clock: ManualClock, action: tuple[Any, ...]) 
             memory.working.set_task(text)
 
 
-@settings(max_examples=60)
+@limit_examples(0.6)
 @given(actions=st.lists(ACTION, min_size=1, max_size=14))
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_any_history_survives_the_journey(
+def test_random_history_survives_export_and_import(
     kind: str, actions: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
 ):
-    directory = tmp_path_factory.mktemp("journey")
+    directory = tmp_path_factory.mktemp("round-trip")
 
-    async def journey() -> None:
+    async def round_trip() -> None:
         clock = ManualClock(datetime(2026, 3, 1, tzinfo=UTC))
         options: dict[str, Any] = {"user": "ada", "embedder": HashEmbedder(), "clock": clock}
         async with AgentMemory.open("memory://", **options) as memory:
@@ -108,10 +109,10 @@ def test_any_history_survives_the_journey(
             assert (directory / "c.jsonl").read_bytes() == (directory / "a.jsonl").read_bytes()
             assert await fresh.check() == []
 
-    asyncio.run(journey())
+    asyncio.run(round_trip())
 
 
-def test_a_scope_is_all_that_the_header_tells(tmp_path: Path):
+def test_header_contains_only_version_and_scope(tmp_path: Path):
     async def export() -> None:
         async with AgentMemory.open("memory://", user="ada", tenant="acme", embedder=HashEmbedder()) as memory:
             await memory.export(tmp_path / "a.jsonl")

@@ -1,4 +1,4 @@
-"""Random lives of a memory, as steps that can be told to any backend."""
+"""Random histories of a memory, as steps that run on any backend."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 )
 
 
-async def live(memory: AgentMemory, clock: ManualClock, steps: Sequence[Step]) -> None:
-    """Let it all happen, and what is made of it too."""
+async def apply_steps(memory: AgentMemory, clock: ManualClock, steps: Sequence[Step]) -> None:
+    """Apply the steps and wait until every turn is indexed."""
     for step in steps:
         match step:
             case ("say", session, text):

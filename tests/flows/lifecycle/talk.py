@@ -1,28 +1,28 @@
-"""Little helpers to talk with a memory, and to see what it knows afterwards."""
+"""Helpers to list the stored data of a user."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from recollect import AgentMemory, MemoryItem
-from recollect.stores.where import Where
+from recollect.stores.filters import Where
 
 
 async def facts(memory: AgentMemory) -> list[MemoryItem]:
-    """Every fact of the user, whether it holds or not, oldest first."""
-    records = memory._parts.stores.records("semantic")
-    return list(reversed(await records.find(Where(memory.semantic.space), limit=10_000)))
+    """Return all facts of the user, including superseded ones, oldest first."""
+    records = memory._engine.stores.records("semantic")
+    return list(reversed(await records.find(Where(memory.semantic._space), limit=10_000)))
 
 
 async def contents(memory: AgentMemory) -> list[str]:
-    """What holds now."""
-    now = memory._parts.clock()
+    """Return the contents of the current facts."""
+    now = memory._engine.clock()
     return [item.content for item in await facts(memory) if item.live_at(now)]
 
 
 async def everything(memory: AgentMemory) -> Any:
-    """All that the store holds of this user, to be compared with itself later."""
-    stores = memory._parts.stores
+    """Return all stored data of the user, for a later comparison."""
+    stores = memory._engine.stores
     log = stores.log("episodic")
     return (
         await facts(memory),

@@ -1,4 +1,4 @@
-"""Importance fades and what is low and unused is forgotten; keyed, pinned and used facts stay."""
+"""Importance decays, and unimportant unused facts are forgotten; keyed, pinned and used facts stay."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from recollect import AgentMemory, BadInput
-from recollect.lifecycle.ground import Ground
-from recollect.lifecycle.merging import merge_duplicates, note_what_was_compared
-from recollect.lifecycle.report import Ledger
-from recollect.lifecycle.run import Purse, Run
+from recollect import AgentMemory
+from recollect.errors import BadInput
+from recollect.lifecycle.consolidation import merge_duplicates, record_comparison
+from recollect.lifecycle.context import LifecycleRun
+from recollect.lifecycle.report import LifecycleReportBuilder
+from recollect.memory import build_lifecycle_context
+from recollect.stores.overlay import PlanOverlay
 from recollect.testing import ManualClock
 from tests.flows.conftest import Opener
 from tests.flows.lifecycle.talk import contents, facts
@@ -18,7 +20,7 @@ from tests.flows.lifecycle.talk import contents, facts
 DAY = timedelta(days=1)
 
 
-async def test_an_unused_fact_fades_and_is_told_so(memory: AgentMemory, clock: ManualClock):
+async def test_unused_fact_decays_and_is_reported(memory: AgentMemory, clock: ManualClock):
     item = await memory.remember("The pot is blue.", importance=0.85)
     clock.forward(90 * DAY)
     report = await memory.lifecycle.run_once()
@@ -29,7 +31,7 @@ async def test_an_unused_fact_fades_and_is_told_so(memory: AgentMemory, clock: M
     assert not await memory.lifecycle.run_once()
 
 
-async def test_many_runs_fade_as_one(opener: Opener, clock: ManualClock):
+async def test_daily_runs_decay_as_much_as_one_run(opener: Opener, clock: ManualClock):
     often, once = await opener(user="often"), await opener(user="once")
     for memory in (often, once):
         await memory.remember("The pot is blue.", importance=0.85)
@@ -37,11 +39,11 @@ async def test_many_runs_fade_as_one(opener: Opener, clock: ManualClock):
         clock.forward(DAY)
         await often.lifecycle.run_once()
     await once.lifecycle.run_once()
-    [step], [leap] = await facts(often), await facts(once)
-    assert step.importance == pytest.approx(leap.importance, abs=0.01)
+    [daily], [single] = await facts(often), await facts(once)
+    assert daily.importance == pytest.approx(single.importance, abs=0.01)
 
 
-async def test_what_is_recalled_fades_more_slowly(memory: AgentMemory, clock: ManualClock):
+async def test_recalled_fact_decays_more_slowly(memory: AgentMemory, clock: ManualClock):
     for text in ("The pot is blue.", "The key is old."):
         await memory.remember(text, importance=0.85)
     for _ in range(3):
@@ -52,7 +54,7 @@ async def test_what_is_recalled_fades_more_slowly(memory: AgentMemory, clock: Ma
     assert by_text["The key is old."] > by_text["The pot is blue."] + 0.1
 
 
-async def test_keyed_and_pinned_facts_do_not_fade_and_are_not_forgotten(memory: AgentMemory, clock: ManualClock):
+async def test_keyed_and_pinned_facts_neither_decay_nor_expire(memory: AgentMemory, clock: ManualClock):
     await memory.remember("The pot is blue.", importance=0.1, key="pot")
     await memory.remember("The key is old.", importance=0.1, pinned=True)
     await memory.remember("The door is red.", importance=0.1)
@@ -63,7 +65,7 @@ async def test_keyed_and_pinned_facts_do_not_fade_and_are_not_forgotten(memory: 
     assert set(await contents(memory)) == {"The pot is blue.", "The key is old."}
 
 
-async def test_low_and_unused_is_forgotten_when_its_time_has_come(memory: AgentMemory, clock: ManualClock):
+async def test_unimportant_unused_fact_is_forgotten_after_30_days(memory: AgentMemory, clock: ManualClock):
     item = await memory.remember("The pot is blue.", importance=0.25)
     used = await memory.remember("The key is old.", importance=0.25)
     for _ in range(2):
@@ -77,15 +79,15 @@ async def test_low_and_unused_is_forgotten_when_its_time_has_come(memory: AgentM
     assert [fact.id for fact in await facts(memory)] == [used.id]
 
 
-async def test_a_plain_fact_outlives_a_season_unused(memory: AgentMemory, clock: ManualClock):
-    """Who comes back after three months is still known."""
+async def test_default_fact_is_kept_after_99_unused_days(memory: AgentMemory, clock: ManualClock):
+    """A user who returns after three months is still known."""
     await memory.remember("Ada plays the cello on Sundays.")
     clock.forward(99 * DAY)
     await memory.lifecycle.run_once()
     assert await contents(memory) == ["Ada plays the cello on Sundays."]
 
 
-async def test_an_old_diary_is_not_forgotten_on_the_day_it_is_imported(memory: AgentMemory, clock: ManualClock):
+async def test_imported_old_facts_are_not_forgotten_immediately(memory: AgentMemory, clock: ManualClock):
     long_ago = clock.now - 900 * DAY
     await memory.remember("The pot is blue.", importance=0.2, at=long_ago)
     await memory.remember("The door is red.", at=long_ago)
@@ -94,8 +96,8 @@ async def test_an_old_diary_is_not_forgotten_on_the_day_it_is_imported(memory: A
     assert len((await memory.lifecycle.run_once()).forgotten) == 1
 
 
-class TestTheDecayClock:
-    async def test_importance_said_anew_starts_it_again(self, memory: AgentMemory, clock: ManualClock):
+class TestDecayClock:
+    async def test_new_importance_restarts_decay(self, memory: AgentMemory, clock: ManualClock):
         item = await memory.remember("The pot is blue.", importance=0.8)
         clock.forward(50 * DAY)
         await memory.semantic.update_importance(item.id, 0.6)
@@ -105,26 +107,26 @@ class TestTheDecayClock:
         assert again.decayed_at == clock.now
         assert not (await memory.lifecycle.run_once()).decayed
 
-    async def test_the_same_said_without_a_number_leaves_it(self, memory: AgentMemory, clock: ManualClock):
+    async def test_repeated_fact_without_importance_keeps_decay_start(self, memory: AgentMemory, clock: ManualClock):
         item = await memory.remember("The pot is blue.", importance=0.8)
         clock.forward(DAY)
         assert (await memory.remember("The pot is blue.")).decayed_at == item.decayed_at
 
 
 class TestPinning:
-    async def test_a_fact_is_pinned_and_let_loose(self, memory: AgentMemory):
+    async def test_fact_is_pinned_and_unpinned(self, memory: AgentMemory):
         assert (await memory.remember("The pot is blue.")).pinned is False
         assert (await memory.remember("The pot is blue.", pinned=True)).pinned is True
         assert (await memory.remember("The pot is blue.")).pinned is True
         assert (await memory.remember("The pot is blue.", pinned=False)).pinned is False
 
     @pytest.mark.parametrize("bad", [1, "yes", 0.5, []])
-    async def test_it_is_true_or_false(self, memory: AgentMemory, bad: object):
-        with pytest.raises(BadInput, match="pinned is True or False"):
+    async def test_non_boolean_pinned_raises_bad_input(self, memory: AgentMemory, bad: object):
+        with pytest.raises(BadInput, match="pinned must be True or False"):
             await memory.remember("The pot is blue.", pinned=bad)  # type: ignore[arg-type]
 
 
-async def test_duplicates_are_merged_and_their_copies_go_in_the_end(memory: AgentMemory, clock: ManualClock):
+async def test_duplicates_are_merged_and_copies_forgotten_after_30_days(memory: AgentMemory, clock: ManualClock):
     await memory.remember("The pot is blue.", importance=0.9)
     copy = await memory.remember("the pot is blue", importance=0.8)
     report = await memory.lifecycle.run_once()
@@ -137,25 +139,25 @@ async def test_duplicates_are_merged_and_their_copies_go_in_the_end(memory: Agen
     assert len(await facts(memory)) == 1
 
 
-async def test_facts_are_compared_again_only_when_some_have_come_or_gone(memory: AgentMemory):
+async def test_facts_are_compared_again_only_after_a_change(memory: AgentMemory):
     await memory.remember("The pot is blue.")
     await memory.remember("The key is old.")
-    assert (await memory.lifecycle.run_once()).examined == 4  # to be compared, and to be aged
+    assert (await memory.lifecycle.run_once()).examined == 4  # two compared, two checked for decay
     assert (await memory.lifecycle.run_once()).examined == 2
     await memory.remember("the pot is blue")
     assert len((await memory.lifecycle.run_once()).merged) == 1
 
 
-async def test_a_plan_foresees_what_merging_changes_for_the_stages_after_it(memory: AgentMemory, clock: ManualClock):
+async def test_plan_applies_merges_before_later_stages(memory: AgentMemory, clock: ManualClock):
     await memory.remember("The pot is blue.", importance=0.9)
     await memory.remember("the pot is blue", importance=0.8)
     clock.forward(60 * DAY)
     plan = await memory.lifecycle.plan()
-    assert (len(plan.merged), len(plan.decayed)) == (1, 1)  # a copy does not fade by itself
+    assert (len(plan.merged), len(plan.decayed)) == (1, 1)  # a merged copy does not decay
     assert plan.actions == (await memory.lifecycle.run_once()).actions
 
 
-async def test_what_a_run_forgot_itself_is_no_reason_to_compare_again(memory: AgentMemory, clock: ManualClock):
+async def test_facts_forgotten_by_a_run_cause_no_new_comparison(memory: AgentMemory, clock: ManualClock):
     await memory.remember("The pot is blue.", importance=0.1)
     await memory.remember("The door is red.", importance=0.9)
     clock.forward(45 * DAY)
@@ -163,18 +165,17 @@ async def test_what_a_run_forgot_itself_is_no_reason_to_compare_again(memory: Ag
     assert (await memory.lifecycle.run_once()).examined == 1
 
 
-async def test_what_came_while_facts_were_compared_is_compared_next_time(memory: AgentMemory, clock: ManualClock):
+async def test_fact_added_during_comparison_is_compared_by_next_run(memory: AgentMemory, clock: ManualClock):
     await memory.remember("The pot is blue.")
-    means = memory._parts.means
-    run = Run(
-        means=means,
+    means = build_lifecycle_context(memory._engine)
+    run = LifecycleRun(
+        context=means,
         scope=memory.scope,
         now=clock.now,
-        ledger=Ledger(),
-        ground=Ground(means.records, imagined=False),
-        purse=Purse(0),
+        report=LifecycleReportBuilder(),
+        overlay=PlanOverlay(means.records, imagined=False),
     )
     await merge_duplicates(run)
     await memory.remember("the pot is blue")
-    await note_what_was_compared(run)
+    await record_comparison(run)
     assert len((await memory.lifecycle.run_once()).merged) == 1

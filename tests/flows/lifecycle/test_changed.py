@@ -1,4 +1,4 @@
-"""A fact that has changed is known as changed: the new one is found by a plain question, the old one is not quoted."""
+"""Recall after a fact has changed: a question finds the new statement, and the old one is left out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from recollect import AgentMemory
-from recollect.inference.minilm import MiniLM
+from recollect.models.minilm import MiniLM
 from recollect.testing import ManualClock
-from recollect.values import Context
+from recollect.types import Context
 from tests.flows.conftest import Opener
 from tests.flows.lifecycle.talk import facts
 
 DAY = timedelta(days=1)
 
 CHANGES = [
-    # what was said, what is said now, what is asked, what must not be told as if it were so
+    # earlier statement, later statement, question, text that must not be recalled as current
     ("I live in Lisbon.", "No, I moved to Porto.", "Where do I live?", "Lisbon"),
     ("I live in Lisbon.", "Actually we have relocated to Porto last week", "Where do I live?", "live in Lisbon"),
     ("I live in Lisbon.", "I'm not in Lisbon any more, I live in Porto now", "Where do I live?", "I live in Lisbon"),
@@ -70,21 +70,21 @@ async def ask(memory: AgentMemory, question: str, **options: object) -> Context:
     return await memory.scoped(session="new").recall(question, **options)  # type: ignore[arg-type]
 
 
-class TestAPlainQuestion:
-    @pytest.mark.parametrize(("earlier", "later", "question", "gone"), CHANGES)
-    async def test_is_answered_by_what_is_so_now(
-        self, real: AgentMemory, clock: ManualClock, earlier: str, later: str, question: str, gone: str
+class TestQuestionAfterChange:
+    @pytest.mark.parametrize(("earlier", "later", "question", "outdated"), CHANGES)
+    async def test_question_is_answered_by_current_statement(
+        self, real: AgentMemory, clock: ManualClock, earlier: str, later: str, question: str, outdated: str
     ):
         await say(real, clock, "s-1", earlier)
         await say(real, clock, "s-2", later)
         context = await ask(real, question)
         assert later in context.text
-        assert gone not in context.text.replace(later, "")
+        assert outdated not in context.text.replace(later, "")
         assert context.hits[0].relevance >= 0.5
 
-    @pytest.mark.parametrize(("earlier", "later", "question", "gone"), CHANGES[:3])
-    async def test_is_answered_from_the_facts_alone(
-        self, real: AgentMemory, clock: ManualClock, earlier: str, later: str, question: str, gone: str
+    @pytest.mark.parametrize(("earlier", "later", "question", "outdated"), CHANGES[:3])
+    async def test_semantic_search_returns_current_fact_first(
+        self, real: AgentMemory, clock: ManualClock, earlier: str, later: str, question: str, outdated: str
     ):
         await say(real, clock, "s-1", "The cello is out of tune.")
         await say(real, clock, "s-2", later)
@@ -93,7 +93,7 @@ class TestAPlainQuestion:
         assert hit.why.cosine is not None
         assert hit.why.cosine > 0.4
 
-    async def test_about_then_is_answered_by_what_was_so(self, real: AgentMemory, clock: ManualClock):
+    async def test_question_as_of_past_is_answered_by_old_statement(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         then = clock.now
         clock.forward(DAY)
@@ -103,7 +103,7 @@ class TestAPlainQuestion:
             assert "I live in Lisbon." in context.text
             assert "Porto" not in context.text
 
-    async def test_about_something_else_is_not_hijacked(self, real: AgentMemory, clock: ManualClock):
+    async def test_unrelated_question_does_not_return_changed_facts(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon. The cello teacher is called Miriam.")
         await say(real, clock, "s-2", "No, I moved to Porto.")
         context = await ask(real, "Who is the cello teacher?")
@@ -114,14 +114,14 @@ class TestAPlainQuestion:
         context = await ask(real, "Where do I live?")
         assert [hit.item.content for hit in context.hits] == ["No, I moved to Porto."]
 
-    async def test_about_before_is_told_what_is_over_as_what_is_over(self, real: AgentMemory, clock: ManualClock):
+    async def test_question_about_the_past_marks_old_statement_as_ended(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "No, I moved to Porto.")
         context = await ask(real, "Where did I live before?")
         assert "- user: I live in Lisbon. (2026-01-01, session s-1, no longer so since 2026-01-04)" in context.text
 
     @pytest.mark.parametrize("question", ["Where were we?", "Let's continue."])
-    async def test_for_the_last_session_is_told_what_was_said_in_it(
+    async def test_question_about_last_session_returns_its_messages(
         self, real: AgentMemory, clock: ManualClock, question: str
     ):
         await say(real, clock, "s-1", "I live in Lisbon.")
@@ -131,36 +131,36 @@ class TestAPlainQuestion:
         assert "No, I moved to Porto." in context.text
 
 
-class TestOldWords:
+class TestSupersededStatements:
     @pytest.mark.parametrize("later", BOTH_HOLD)
-    async def test_stay_while_nothing_has_ended_them(self, real: AgentMemory, clock: ManualClock, later: str):
+    async def test_statement_is_recalled_while_nothing_supersedes_it(
+        self, real: AgentMemory, clock: ManualClock, later: str
+    ):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", later)
         context = await ask(real, "Where do I live?")
         assert "I live in Lisbon." in context.text
         assert not [out for out in context.left_out if "superseded" in out.reason]
 
-    async def test_are_listed_with_what_took_their_place(self, real: AgentMemory, clock: ManualClock):
+    async def test_left_out_statement_names_its_successor(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "No, I moved to Porto.")
         context = await ask(real, "Where do I live?")
         [porto] = [hit.item for hit in context.hits]
-        told = [(out.item.content, out.reason) for out in context.left_out if out.item.id != porto.id]
-        assert told == [("I live in Lisbon.", f"superseded by item {porto.id} on 2026-01-04")]
+        superseded = [(out.item.content, out.reason) for out in context.left_out if out.item.id != porto.id]
+        assert superseded == [("I live in Lisbon.", f"superseded by item {porto.id} on 2026-01-04")]
         assert f"superseded by item {porto.id}" in context.explain()
         assert porto.id not in {out.item.id for out in context.left_out}
 
-    async def test_bring_what_took_their_place_however_far_it_is_from_the_question(
-        self, opener: Opener, clock: ManualClock
-    ):
-        memory = await opener(user="ada")  # finds by shared words alone
+    async def test_superseded_match_returns_its_successor(self, opener: Opener, clock: ManualClock):
+        memory = await opener(user="ada")  # matches by shared terms only
         await say(memory, clock, "s-1", "I like coffee.")
         await say(memory, clock, "s-2", "I don't drink coffee any more.")
         context = await ask(memory, "What do I like?")
         assert [hit.item.content for hit in context.hits] == ["I don't drink coffee any more."]
         assert "in place of what the question is about" in context.explain()
 
-    async def test_of_episodes_are_old_too(self, real: AgentMemory, clock: ManualClock):
+    async def test_superseded_episode_is_left_out(self, real: AgentMemory, clock: ManualClock):
         await real.scoped(session="s-1").episodic.store("I live in Lisbon.")
         await real.lifecycle.run_once()
         clock.forward(timedelta(hours=1))
@@ -171,7 +171,7 @@ class TestOldWords:
         assert "Lisbon" not in context.text
         assert "No, I moved to Porto." in context.text
 
-    async def test_of_the_assistant_are_old_too(self, real: AgentMemory, clock: ManualClock):
+    async def test_superseded_assistant_message_is_left_out(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "Where do I live?", "As you told me, you live in Lisbon. Lovely city!")
         await say(real, clock, "s-3", "No, I moved to Porto.")
@@ -180,7 +180,9 @@ class TestOldWords:
         assert "No, I moved to Porto." in context.text
 
     @pytest.mark.parametrize("summed_up", ["before the move", "after it"])
-    async def test_in_a_summary_are_old_too(self, real: AgentMemory, clock: ManualClock, summed_up: str):
+    async def test_superseded_statement_in_summary_is_left_out(
+        self, real: AgentMemory, clock: ManualClock, summed_up: str
+    ):
         talk = real.scoped(session="long")
         await say(real, clock, "long", "I live in Lisbon.")
         if summed_up == "after it":
@@ -195,13 +197,13 @@ class TestOldWords:
         assert "Lisbon" not in context.text
         assert "No, I moved to Porto." in context.text
 
-    async def test_in_other_words_are_old_too(self, real: AgentMemory, clock: ManualClock):
+    async def test_paraphrase_of_superseded_statement_is_left_out(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "As you know, I still live in Lisbon.")
         await say(real, clock, "s-3", "No, I moved to Porto.")
         assert "Lisbon" not in (await ask(real, "Where do I live?")).text
 
-    async def test_that_hold_again_are_told_again(self, real: AgentMemory, clock: ManualClock):
+    async def test_restored_statement_is_recalled(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "No, I moved to Porto.")
         await say(real, clock, "s-3", "I live in Lisbon again.")
@@ -210,16 +212,16 @@ class TestOldWords:
         assert "Porto" not in context.text
         assert "I live in Lisbon." not in [out.item.content for out in context.left_out if "superseded" in out.reason]
 
-    async def test_are_not_those_that_were_said_since(self, real: AgentMemory, clock: ManualClock):
+    async def test_newer_statement_not_yet_processed_is_recalled(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "No, I moved to Porto.")
-        await real.scoped(session="s-3").record_turn("I live in Braga now.", "I see.")  # not read by a run yet
+        await real.scoped(session="s-3").record_turn("I live in Braga now.", "I see.")  # not processed by a run yet
         clock.forward(DAY)
         context = await ask(real, "Where do I live?")
         assert "I live in Braga now." in context.text
         assert "Lisbon" not in context.text
 
-    async def test_are_not_ended_by_what_is_trusted_less(self, real: AgentMemory, clock: ManualClock):
+    async def test_less_trusted_statement_does_not_supersede(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await real.scoped(session="s-2").record_turn("No, I moved to Porto.", "I see.", metadata={"trust": 0.6})
         await real.lifecycle.run_once()
@@ -227,7 +229,7 @@ class TestOldWords:
         await real.semantic.forget((await real.semantic.search("I live in Lisbon."))[0].item.id)
         assert "I live in Lisbon." in (await ask(real, "Where do I live?")).text
 
-    async def test_of_which_there_are_many_are_known_each(self, real: AgentMemory, clock: ManualClock):
+    async def test_superseded_statement_among_many_is_left_out(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I like coffee.")
         await say(real, clock, "s-2", "I don't drink coffee any more.")
         for thing in ("jazz", "rain", "trains", "chess", "mangos", "tulips", "maps", "sailing", "owls"):
@@ -236,14 +238,14 @@ class TestOldWords:
         assert "I like coffee." not in context.text
         assert "I don't drink coffee any more." in context.text
 
-    async def test_are_followed_through_every_move(self, real: AgentMemory, clock: ManualClock):
+    async def test_chain_of_changes_returns_only_the_last_value(self, real: AgentMemory, clock: ManualClock):
         towns = ("Lisbon", "Porto", "Braga", "Faro", "Coimbra")
         for at, town in enumerate(towns):
             await say(real, clock, f"s-{at}", f"I moved to {town}." if at else f"I live in {town}.")
         context = await ask(real, "Where do I live?")
         assert [town for town in towns if town in context.text] == ["Coimbra"]
 
-    async def test_of_one_agent_are_ended_by_what_another_was_told(self, real: AgentMemory, clock: ManualClock):
+    async def test_statement_to_another_agent_supersedes(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real.scoped(agent="other"), clock, "s-2", "No, I moved to Porto.")
         context = await ask(real, "Where do I live?")
@@ -251,12 +253,14 @@ class TestOldWords:
         assert "Lisbon" not in context.text
         assert "No, I moved to Porto." in context.text
 
-    async def test_of_another_user_are_theirs(self, real: AgentMemory, clock: ManualClock):
+    async def test_statement_of_another_user_does_not_supersede(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real.scoped(user="bob"), clock, "s-2", "No, I moved to Porto.")
         assert "I live in Lisbon." in (await ask(real, "Where do I live?")).text
 
-    async def test_stay_over_when_the_new_ones_are_forgotten(self, real: AgentMemory, clock: ManualClock):
+    async def test_superseded_statement_stays_out_when_successor_is_forgotten(
+        self, real: AgentMemory, clock: ManualClock
+    ):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "No, I moved to Porto.")
         [porto] = [hit.item for hit in (await ask(real, "Where do I live?")).hits]
@@ -265,7 +269,7 @@ class TestOldWords:
         assert "Lisbon" not in context.text
         assert "superseded on 2026-01-04" in context.explain()
 
-    async def test_do_not_bring_facts_where_none_were_asked_for(self, real: AgentMemory, clock: ManualClock):
+    async def test_successor_is_not_returned_from_unrequested_tier(self, real: AgentMemory, clock: ManualClock):
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "No, I moved to Porto.")
         context = await ask(real, "Where do I live?", tiers=["conversation", "episodic"])
@@ -273,8 +277,8 @@ class TestOldWords:
         assert {hit.tier for hit in context.hits} <= {"conversation", "episodic"}
 
 
-class TestThePlainWording:
-    """Kept with the item, beside the words that were said."""
+class TestPlainWording:
+    """The first-person paraphrase that is stored in the metadata of a fact."""
 
     @pytest.fixture
     async def moved(self, real: AgentMemory, clock: ManualClock) -> AgentMemory:
@@ -282,12 +286,12 @@ class TestThePlainWording:
         await say(real, clock, "s-2", "I'm vegetarian and I moved to Porto.")
         return real
 
-    async def test_is_no_part_of_the_text(self, moved: AgentMemory):
+    async def test_plain_wording_is_in_metadata_and_not_in_content(self, moved: AgentMemory):
         [hit, *_] = await moved.semantic.search("Where do I live?")
         assert hit.item.content == "I'm vegetarian and I moved to Porto."
         assert hit.item.metadata["plainly"] == "I live in Porto"
 
-    async def test_of_what_is_over_is_not_handed_on_to_what_is_left(self, moved: AgentMemory, clock: ManualClock):
+    async def test_plain_wording_is_dropped_when_its_clause_ends(self, moved: AgentMemory, clock: ManualClock):
         await say(moved, clock, "s-3", "I moved to Braga.")
         [left] = [
             hit.item for hit in await moved.semantic.search("Am I vegetarian?") if "vegetarian" in hit.item.content
@@ -295,7 +299,7 @@ class TestThePlainWording:
         assert left.content == "I'm vegetarian"
         assert "plainly" not in left.metadata
 
-    async def test_outlives_another_embedding_model(self, opener: Opener, clock: ManualClock, minilm: MiniLM):
+    async def test_plain_wording_survives_reembedding(self, opener: Opener, clock: ManualClock, minilm: MiniLM):
         memory = await opener(user="ada")
         await say(memory, clock, "s-1", "No, I moved to Porto.")
         await memory.reembed(minilm)
@@ -303,13 +307,13 @@ class TestThePlainWording:
         assert hit.why.cosine is not None
         assert hit.why.cosine > 0.4
 
-    async def test_outlives_consolidation(self, moved: AgentMemory):
+    async def test_plain_wording_survives_consolidation(self, moved: AgentMemory):
         await moved.remember("Metric units are preferred.")
         await moved.remember("Metric units are preferred!")
         assert (await moved.semantic.consolidate()).merged
         assert "I moved to Porto" in (await ask(moved, "Where do I live?")).text
 
-    async def test_goes_with_an_export_to_another_user(
+    async def test_plain_wording_survives_export_to_another_user(
         self, real: AgentMemory, opener: Opener, clock: ManualClock, minilm: MiniLM, tmp_path: Path
     ):
         await real.remember("I live in Lisbon.")

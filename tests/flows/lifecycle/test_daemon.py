@@ -1,4 +1,4 @@
-"""Run at every interval: a failing run is tried again, stopping waits for what is under way, and two do no harm."""
+"""Periodic lifecycle runs: failures are retried, stopping waits for the current run, and concurrent runs are safe."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from recollect import AgentMemory, BadInput, EmbedderFailed
+from recollect import AgentMemory
+from recollect.errors import BadInput, EmbedderFailed
 from recollect.testing import ManualClock
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener
 from tests.flows.lifecycle.talk import contents, everything, facts
 
 
-class Moody(HashEmbedder):
-    """Fails until it is told not to, and can be held up."""
+class FailingEmbedder(HashEmbedder):
+    """An embedder that fails while `broken` is set, and waits for `go_on`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,11 +39,11 @@ class Moody(HashEmbedder):
 
 async def until(condition) -> None:
     async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110 - what is waited for is in the store, which has no events
+        while not await condition():  # noqa: ASYNC110 - the store has no events to wait for
             await asyncio.sleep(0.005)
 
 
-async def test_it_runs_at_once_and_then_at_every_interval(memory: AgentMemory, clock: ManualClock):
+async def test_background_task_runs_immediately_and_at_every_interval(memory: AgentMemory, clock: ManualClock):
     here = memory.scoped(session="s")
     await here.record_turn("I prefer tea.", "ok")
     here.lifecycle.start(0.01)
@@ -62,10 +63,8 @@ async def test_it_runs_at_once_and_then_at_every_interval(memory: AgentMemory, c
     assert await knows(2)
 
 
-async def test_a_failing_run_is_logged_without_content_and_tried_again(
-    opener: Opener, caplog: pytest.LogCaptureFixture
-):
-    embedder = Moody()
+async def test_failing_run_is_logged_without_content_and_retried(opener: Opener, caplog: pytest.LogCaptureFixture):
+    embedder = FailingEmbedder()
     memory = await opener(user="ada", session="s", embedder=embedder)
     await memory.record_turn("I prefer tea.", "ok")
     with caplog.at_level(logging.WARNING, "recollect.lifecycle"):
@@ -78,8 +77,8 @@ async def test_a_failing_run_is_logged_without_content_and_tried_again(
     assert "tea" not in caplog.text
 
 
-async def test_what_a_failing_run_did_not_learn_is_not_lost(opener: Opener, clock: ManualClock):
-    embedder = Moody()
+async def test_failing_run_loses_no_episode(opener: Opener, clock: ManualClock):
+    embedder = FailingEmbedder()
     memory = await opener(user="ada", session="s", embedder=embedder)
     await memory.episodic.store("Remember that the key is under the pot.")
     clock.forward(timedelta(days=2))
@@ -90,8 +89,8 @@ async def test_what_a_failing_run_did_not_learn_is_not_lost(opener: Opener, cloc
     assert (len(report.promoted), len(report.expired)) == (1, 1)
 
 
-async def test_stopping_waits_for_the_run_that_is_under_way(opener: Opener):
-    embedder = Moody()
+async def test_stop_waits_for_the_current_run(opener: Opener):
+    embedder = FailingEmbedder()
     embedder.broken = False
     embedder.go_on.clear()
     memory = await opener(user="ada", session="s", embedder=embedder)
@@ -106,28 +105,28 @@ async def test_stopping_waits_for_the_run_that_is_under_way(opener: Opener):
     assert await contents(memory) == ["I prefer tea."]
 
 
-async def test_closing_the_memory_stops_every_one_of_its_scopes(opener: Opener):
+async def test_close_stops_background_tasks_of_every_scope(opener: Opener):
     memory = await opener(user="ada")
     running = [memory.lifecycle, memory.scoped(user="bob").lifecycle]
     for lifecycle in running:
         lifecycle.start(0.01)
-    daemons = [lifecycle._daemon for lifecycle in running]
+    daemons = [lifecycle._background_task for lifecycle in running]
     await memory.close()
     assert all(daemon is not None and daemon.done() and daemon.exception() is None for daemon in daemons)
 
 
-async def test_it_ends_by_itself_when_its_store_was_closed(opener: Opener):
+async def test_background_task_ends_when_store_is_closed(opener: Opener):
     memory = await opener(user="ada")
     memory.lifecycle.start(0.01)
-    await memory._parts.stores.close()
-    daemon = memory.lifecycle._daemon
+    await memory._engine.stores.close()
+    daemon = memory.lifecycle._background_task
     assert daemon is not None
     async with asyncio.timeout(60):
         await asyncio.wait([daemon])
     assert daemon.exception() is None
 
 
-async def test_it_is_started_once_with_a_sensible_interval(memory: AgentMemory):
+async def test_start_rejects_bad_interval_and_second_start(memory: AgentMemory):
     for bad in (0, -1, float("nan"), float("inf"), "soon", None, True, timedelta()):
         with pytest.raises(BadInput, match="interval"):
             memory.lifecycle.start(bad)  # type: ignore[arg-type]
@@ -139,14 +138,14 @@ async def test_it_is_started_once_with_a_sensible_interval(memory: AgentMemory):
     await memory.lifecycle.stop()
 
 
-async def test_many_at_once_do_what_one_would(opener: Opener, clock: ManualClock, place: str):
+async def test_concurrent_runs_do_the_work_once(opener: Opener, clock: ManualClock, place: str):
     memory = await opener(user="ada")
     others = [memory] + [await opener(user="ada") for _ in range(3)] if place != "memory://" else [memory] * 4
     for n in range(40):
         await memory.scoped(session=f"s-{n % 4}").record_turn(f"Remember that shelf {n} holds box {n}.", "ok")
         await memory.remember(f"Cup {n % 20} is full{'.' if n < 20 else '!'}", importance=0.9)
     clock.forward(timedelta(days=40))
-    reports = await asyncio.gather(*(one.lifecycle.run_once() for one in others))
+    reports = await asyncio.gather(*(memory.lifecycle.run_once() for memory in others))
     promoted = [action.id for report in reports for action in report.promoted]
     assert len(promoted) == len(set(promoted)) == 40
     decayed = [action.id for report in reports for action in report.decayed]
@@ -175,28 +174,28 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-async def test_two_processes_do_what_one_would(tmp_path: Path):
+async def test_two_processes_do_the_work_once(tmp_path: Path):
     path, clock = str(tmp_path / "agent.db"), ManualClock(datetime(2026, 1, 15, tzinfo=UTC))
     async with AgentMemory.open(path, user="ada", embedder=HashEmbedder(), clock=clock) as memory:
         for n in range(200):
             await memory.scoped(session=f"s-{n % 5}").record_turn(f"Remember that shelf {n} holds box {n}.", "ok")
             await memory.remember(f"Cup {n} is full of tea.", importance=0.9)
     code = [sys.executable, "-c", RUN, path]
-    both = [_started(code) for _ in range(2)]
-    for one in both:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
-    for one in both:
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    told = [tuple(map(int, one.communicate()[0].split())) for one in both]
-    assert [one.returncode for one in both] == [0, 0]
+    processes = [_started(code) for _ in range(2)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    counts = [tuple(map(int, process.communicate()[0].split())) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
     async with AgentMemory.open(path, user="ada", embedder=HashEmbedder(), clock=clock) as memory:
         assert len(await facts(memory)) == 400
         assert await memory.check() == []
-    assert sum(one[0] for one in told) == 200
-    assert sum(one[2] for one in told) == 200
+    assert sum(count[0] for count in counts) == 200
+    assert sum(count[2] for count in counts) == 200
 
 
 def _started(code: list[str]) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""What recall told an agent is never learned again, however often it is recited."""
+"""Recall results that an agent repeats are never promoted to facts again."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ SEED = (
 
 
 @pytest.mark.parametrize("echo", ["whole", "lines", "facts"])
-async def test_an_agent_that_recites_what_it_recalled_learns_nothing(
-    memory: AgentMemory, clock: ManualClock, echo: str
-):
+async def test_recited_recall_results_are_not_promoted(memory: AgentMemory, clock: ManualClock, echo: str):
     for text in SEED:
         await memory.remember(text)
     before = len(await facts(memory))
@@ -48,7 +46,7 @@ async def test_an_agent_that_recites_what_it_recalled_learns_nothing(
     assert len(await facts(memory)) == before
 
 
-async def test_a_user_who_repeats_a_known_fact_adds_none(memory: AgentMemory, clock: ManualClock):
+async def test_repeated_known_fact_adds_no_item(memory: AgentMemory, clock: ManualClock):
     for text in SEED:
         await memory.remember(text)
     for round in range(ROUNDS):
@@ -58,7 +56,7 @@ async def test_a_user_who_repeats_a_known_fact_adds_none(memory: AgentMemory, cl
     assert sorted(await contents(memory)) == sorted(SEED)
 
 
-async def test_what_an_application_marks_as_recalled_is_not_learned(memory: AgentMemory):
+async def test_text_marked_as_recalled_is_not_promoted(memory: AgentMemory):
     here = memory.scoped(session="s")
     await here.conversation.add_message("user", "I prefer tea.", recalled=True)
     await here.record_turn("I prefer coffee.", "ok", metadata={"recalled": True})
@@ -66,7 +64,7 @@ async def test_what_an_application_marks_as_recalled_is_not_learned(memory: Agen
     assert not (await here.lifecycle.run_once()).promoted
 
 
-async def test_what_stands_beside_a_recalled_block_is_the_users_own(memory: AgentMemory):
+async def test_text_after_a_recalled_block_is_promoted(memory: AgentMemory):
     await memory.remember("I live in Lisbon.")
     here = memory.scoped(session="s")
     context = await here.recall("Where do I live?", min_relevance=0)

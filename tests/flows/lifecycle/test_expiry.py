@@ -1,4 +1,4 @@
-"""What has expired goes, after a grace and never unread; a lowered cap is kept to; a leaping clock is not believed."""
+"""Expired data is deleted after a grace period and after promotion; caps are enforced; clock jumps defer deletion."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.lifecycle import Lifecycle
+from recollect.memory import build_lifecycle_context
 from recollect.settings import TIERS, Settings
 from recollect.testing import ManualClock
-from recollect.values import Tier
+from recollect.types import Tier
 from tests.flows.conftest import Opener
 from tests.flows.lifecycle.talk import contents, everything, facts
 
@@ -24,14 +25,14 @@ def with_tier(name: Tier, **changes: int | None) -> Settings:
     return Settings(tiers=tuple(replace(tier, **changes) if tier.name == name else tier for tier in TIERS))  # type: ignore[arg-type]
 
 
-async def kept(memory: AgentMemory) -> list[str]:
-    """The episodes that are still on the disk, seen or not."""
-    log, space = memory._parts.stores.log("episodic"), memory.episodic.space()
+async def list_stored(memory: AgentMemory) -> list[str]:
+    """Return the contents of all stored episodes, including expired ones."""
+    log, space = memory._engine.stores.log("episodic"), memory.episodic._find_space()
     return [entry.content for entry in await log.read(space, hidden=True)]
 
 
 class TestEpisodes:
-    async def test_they_go_a_grace_after_they_are_hidden(self, opener: Opener, clock: ManualClock):
+    async def test_expired_episode_is_deleted_after_grace_period(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s")
         episode = await memory.episodic.store("The build is green.")
         clock.forward(DAY)
@@ -39,14 +40,14 @@ class TestEpisodes:
         assert not (await memory.lifecycle.run_once()).expired
         clock.forward(59 * MINUTE)
         assert not (await memory.lifecycle.run_once()).expired
-        assert await kept(memory) == ["The build is green."]
+        assert await list_stored(memory) == ["The build is green."]
         clock.forward(MINUTE)
         report = await memory.lifecycle.run_once()
         assert [action.id for action in report.expired] == [episode.id]
         assert "expired on 2026-01-02" in report.expired[0].reason
-        assert await kept(memory) == []
+        assert await list_stored(memory) == []
 
-    async def test_nothing_goes_unread_however_late_the_run(self, opener: Opener, clock: ManualClock):
+    async def test_late_run_promotes_before_deleting(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s")
         await memory.episodic.store("Remember that the spare key is under the pot.")
         clock.forward(30 * DAY)
@@ -55,30 +56,32 @@ class TestEpisodes:
         assert (len(report.promoted), len(report.expired)) == (1, 1)
         assert await contents(memory) == ["Remember that the spare key is under the pot."]
 
-    async def test_the_neighbours_are_left_to_their_own_run(self, opener: Opener, clock: ManualClock):
+    async def test_run_leaves_episodes_of_other_users(self, opener: Opener, clock: ManualClock):
         ada, bob = await opener(user="ada", session="s"), await opener(user="bob", session="s")
         await bob.episodic.store("Remember that the spare key is under the pot.")
         clock.forward(2 * DAY)
         assert not await ada.lifecycle.run_once()
-        assert len(await kept(bob)) == 1
+        assert len(await list_stored(bob)) == 1
         await bob.lifecycle.run_once()
         assert await contents(bob) == ["Remember that the spare key is under the pot."]
 
-    async def test_a_lowered_cap_is_kept_to_and_what_goes_was_read(self, opener: Opener):
+    async def test_lowered_cap_deletes_oldest_episodes_after_promotion(self, opener: Opener):
         memory = await opener(user="ada", session="s")
         for n in range(8):
             await memory.episodic.store(f"Remember that box {n} is full.")
-        lifecycle = Lifecycle(replace(memory._parts.means, settings=with_tier("episodic", max_items=3)), memory.scope)
+        lifecycle = Lifecycle(
+            replace(build_lifecycle_context(memory._engine), settings=with_tier("episodic", max_items=3)), memory.scope
+        )
         report = await lifecycle.run_once()
         assert len(report.capped) == 5
         assert report.capped[0].reason == "one of more than 3 in its session"
-        assert await kept(memory) == [f"Remember that box {n} is full." for n in (5, 6, 7)]
+        assert await list_stored(memory) == [f"Remember that box {n} is full." for n in (5, 6, 7)]
         assert len(await facts(memory)) == 8
         assert not await lifecycle.run_once()
 
 
 class TestFacts:
-    async def test_a_lifetime_that_is_set_is_kept_to(self, opener: Opener, clock: ManualClock):
+    async def test_configured_ttl_expires_facts(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", settings=with_tier("semantic", ttl_seconds=10 * 86_400))
         await memory.remember("The pot is blue.")
         await memory.remember("The key is old.", pinned=True)
@@ -89,7 +92,7 @@ class TestFacts:
         assert [action.tier for action in report.expired] == ["semantic"]
         assert await contents(memory) == ["The key is old."]
 
-    async def test_a_cap_that_is_set_takes_the_least_important(self, opener: Opener):
+    async def test_configured_cap_deletes_least_important_facts(self, opener: Opener):
         memory = await opener(user="ada", settings=with_tier("semantic", max_items=4))
         for n in range(8):
             await memory.remember(f"Box {n} is full.", importance=n / 10)
@@ -105,7 +108,7 @@ class TestFacts:
         }
         assert not await memory.lifecycle.run_once()
 
-    async def test_no_cap_takes_what_is_keyed_or_pinned(self, opener: Opener):
+    async def test_cap_keeps_keyed_and_pinned_facts(self, opener: Opener):
         memory = await opener(user="ada", settings=with_tier("semantic", max_items=1))
         for n in range(3):
             await memory.remember(f"Box {n} is full.", key=f"box.{n}")
@@ -113,8 +116,8 @@ class TestFacts:
         assert len(await contents(memory)) == 3
 
 
-class TestTheClock:
-    async def test_after_a_leap_nothing_goes_before_a_second_look(self, opener: Opener, clock: ManualClock):
+class TestClockJump:
+    async def test_clock_jump_defers_deletion(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s")
         await memory.episodic.store("The build is green.")
         await memory.remember("The pot is blue.", importance=0.2)
@@ -130,7 +133,7 @@ class TestTheClock:
         assert not await memory.lifecycle.run_once()
         assert await contents(memory) == ["The pot is blue."]
 
-    async def test_a_time_that_lasts_is_believed(self, opener: Opener, clock: ManualClock):
+    async def test_clock_that_stays_ahead_is_accepted(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s")
         await memory.episodic.store("The build is green.")
         await memory.lifecycle.run_once()
@@ -140,16 +143,14 @@ class TestTheClock:
         assert (await memory.lifecycle.run_once()).expired
 
     @pytest.mark.parametrize("away", [2 * DAY, 31 * DAY, 99 * DAY])
-    async def test_whoever_was_merely_away_is_believed_at_once(
-        self, opener: Opener, clock: ManualClock, away: timedelta
-    ):
+    async def test_absence_up_to_99_days_is_no_clock_jump(self, opener: Opener, clock: ManualClock, away: timedelta):
         memory = await opener(user="ada", session="s")
         await memory.lifecycle.run_once()
         await memory.episodic.store("The build is green.")
         clock.forward(away)
         assert (await memory.lifecycle.run_once()).expired
 
-    async def test_a_leap_does_not_keep_anything_from_being_learned(self, opener: Opener, clock: ManualClock):
+    async def test_clock_jump_does_not_defer_promotion(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s")
         await memory.lifecycle.run_once()
         clock.forward(3650 * DAY)

@@ -1,4 +1,4 @@
-"""Whatever has happened: a second run finds nothing to do, and a plan tells what a run then does."""
+"""Properties of lifecycle runs over random histories: idempotence, plans, and equal backends."""
 
 from __future__ import annotations
 
@@ -8,39 +8,41 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from recollect import AgentMemory
 from recollect.lifecycle import LifecycleReport
 from recollect.testing import ManualClock
+from tests.budgets import limit_examples
 from tests.embedders import HashEmbedder
-from tests.flows.lifecycle.histories import STEPS, Step, live
+from tests.flows.lifecycle.histories import STEPS, Step, apply_steps
 from tests.flows.lifecycle.talk import everything, facts
 
 
 @asynccontextmanager
-async def opened(backend: str, clock: ManualClock) -> AsyncIterator[AgentMemory]:
+async def open_memory(backend: str, clock: ManualClock) -> AsyncIterator[AgentMemory]:
     with tempfile.TemporaryDirectory() as directory:
         place = "memory://" if backend == "memory" else str(Path(directory) / "agent.db")
         async with AgentMemory.open(place, user="ada", embedder=HashEmbedder(), clock=clock) as memory:
             yield memory
 
 
-def without_merges_of_the_new(report: LifecycleReport, planned: LifecycleReport) -> dict[str, object]:
-    """The actions, but for merges with what the very same run promoted: a plan cannot foresee those."""
+def drop_merges_of_promoted(report: LifecycleReport, planned: LifecycleReport) -> dict[str, object]:
+    """Return the actions without merges of facts that the same run promoted, which a plan cannot predict."""
     new = {action.id for action in planned.promoted}
-    actions = {kind: {(one.id, one.reason, one.into) for one in found} for kind, found in report.actions.items()}
-    actions["merged"] = {one for one in actions["merged"] if one[0] not in new and one[2] not in new}
+    actions = {
+        kind: {(action.id, action.reason, action.into) for action in found} for kind, found in report.actions.items()
+    }
+    actions["merged"] = {merge for merge in actions["merged"] if merge[0] not in new and merge[2] not in new}
     return dict(actions)
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
-@settings(max_examples=100)
 @given(steps=STEPS)
-async def test_a_second_run_at_the_same_moment_finds_nothing_to_do(backend: str, steps: list[Step]):
+async def test_second_run_at_the_same_time_changes_nothing(backend: str, steps: list[Step]):
     clock = ManualClock()
-    async with opened(backend, clock) as memory:
-        await live(memory, clock, steps)
+    async with open_memory(backend, clock) as memory:
+        await apply_steps(memory, clock, steps)
         await memory.lifecycle.run_once()
         before = await everything(memory)
         again = await memory.lifecycle.run_once()
@@ -49,28 +51,27 @@ async def test_a_second_run_at_the_same_moment_finds_nothing_to_do(backend: str,
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
-@settings(max_examples=100)
 @given(steps=STEPS)
-async def test_a_plan_changes_nothing_and_comes_true(backend: str, steps: list[Step]):
+async def test_plan_changes_nothing_and_matches_the_run(backend: str, steps: list[Step]):
     clock = ManualClock()
-    async with opened(backend, clock) as memory:
-        await live(memory, clock, steps)
+    async with open_memory(backend, clock) as memory:
+        await apply_steps(memory, clock, steps)
         before = await everything(memory)
         planned = await memory.lifecycle.plan()
         assert planned.planned
         assert await everything(memory) == before
         done = await memory.lifecycle.run_once()
-        assert without_merges_of_the_new(done, planned) == without_merges_of_the_new(planned, planned)
+        assert drop_merges_of_promoted(done, planned) == drop_merges_of_promoted(planned, planned)
 
 
-@settings(max_examples=40)
+@limit_examples(0.4)
 @given(steps=STEPS)
-async def test_every_backend_does_the_same(steps: list[Step]):
+async def test_backends_produce_the_same_facts(steps: list[Step]):
     known = []
     for backend in ("memory", "sqlite"):
         clock = ManualClock()
-        async with opened(backend, clock) as memory:
-            await live(memory, clock, steps)
+        async with open_memory(backend, clock) as memory:
+            await apply_steps(memory, clock, steps)
             report = await memory.lifecycle.run_once()
             known.append(
                 (report.counts, [(item.content, item.importance, item.superseded_by) for item in await facts(memory)])

@@ -1,4 +1,4 @@
-"""With a language model more is found; it is never needed, never believed without a quote, and its cost is bounded."""
+"""Fact extraction with a language model: optional, verified by quotes, and bounded in cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FACT = "The standup of the whole team is at 9:30 from Monday on."
 
 
 class Model:
-    """Answers with one fact for every message about the standup."""
+    """A model that returns one fact for every message about the standup."""
 
     def __init__(self, quote: str = "the standup is at 9:30 from Monday on") -> None:
         self.prompts: list[str] = []
@@ -31,7 +31,7 @@ def fails(prompt: str) -> Any:
     raise RuntimeError("no credit")
 
 
-async def test_what_the_rules_miss_is_found_with_its_quote_and_less_trust(opener: Opener):
+async def test_extracted_fact_has_quote_and_reduced_trust(opener: Opener):
     model = Model()
     memory = await opener(user="ada", session="s", llm=model)
     await memory.record_turn(STANDUP, "ok")
@@ -40,35 +40,35 @@ async def test_what_the_rules_miss_is_found_with_its_quote_and_less_trust(opener
     assert [action.id for action in report.promoted] == [fact.id]
     assert (fact.content, fact.trust, fact.metadata["rule"]) == (FACT, 0.8, "extracted")
     assert fact.metadata["quote"] in STANDUP
-    asked = len(model.prompts)
+    calls = len(model.prompts)
     assert not await memory.lifecycle.run_once()
-    assert len(model.prompts) == asked  # what was read once costs nothing again
+    assert len(model.prompts) == calls  # processed messages are not sent again
 
 
-async def test_what_it_makes_up_is_dropped(opener: Opener):
+async def test_fact_without_matching_quote_is_dropped(opener: Opener):
     memory = await opener(user="ada", session="s", llm=Model(quote="the standup is at noon"))
     await memory.record_turn(STANDUP, "ok")
     assert not (await memory.lifecycle.run_once()).promoted
 
 
-async def test_what_the_rules_found_is_not_told_again_in_other_words(opener: Opener):
+async def test_fact_found_by_rules_is_not_extracted_again(opener: Opener):
     memory = await opener(user="ada", session="s", llm=Model(quote="our standup is at 9:30"))
     await memory.record_turn("Remember that our standup is at 9:30.", "ok")
     await memory.lifecycle.run_once()
     assert await contents(memory) == ["Remember that our standup is at 9:30."]
 
 
-async def test_a_model_that_fails_leaves_it_to_the_rules_and_is_named(opener: Opener):
+async def test_failing_model_falls_back_to_rules_and_is_noted(opener: Opener):
     memory = await opener(user="ada", session="s", llm=fails)
     await memory.record_turn("I prefer tea.", "ok")
     report = await memory.lifecycle.run_once()
     assert await contents(memory) == ["I prefer tea."]
     assert len(report.notes) == 1
-    assert "read by rules alone" in report.notes[0]
+    assert "read by rules only" in report.notes[0]
     assert "tea" not in report.notes[0]
 
 
-async def test_a_run_spends_no_more_than_its_tokens(opener: Opener):
+async def test_run_stays_within_its_token_budget(opener: Opener):
     model = Model()
     memory = await opener(user="ada", llm=model, settings=Settings(lifecycle_llm_tokens=6000))
     for n in range(6):
@@ -76,21 +76,21 @@ async def test_a_run_spends_no_more_than_its_tokens(opener: Opener):
     await memory.scoped(session="s-9").conversation.add_message("user", "I prefer tea.")
     report = await memory.lifecycle.run_once()
     assert 1 <= len(model.prompts) <= 4
-    assert any("tokens of this run are spent" in note for note in report.notes)
+    assert any("token budget of this run is spent" in note for note in report.notes)
     assert await contents(memory) == ["I prefer tea."]
 
 
-async def test_everybody_is_looked_after_from_one_purse(opener: Opener):
+async def test_run_over_all_users_shares_one_token_budget(opener: Opener):
     model = Model()
     memory = await opener(user="ada", session="s", llm=model, settings=Settings(lifecycle_llm_tokens=4000))
     for user in ("ada", "bob", "cy", "di"):
         await memory.scoped(user=user).conversation.add_message("user", "We talked at length. " * 60)
-    report = await memory.lifecycle.run_once(everybody=True)
+    report = await memory.lifecycle.run_once(all_users=True)
     assert len(model.prompts) == 2
-    assert any("tokens of this run are spent" in note for note in report.notes)
+    assert any("token budget of this run is spent" in note for note in report.notes)
 
 
-async def test_without_tokens_it_is_not_asked(opener: Opener):
+async def test_zero_token_budget_calls_no_model(opener: Opener):
     model = Model()
     memory = await opener(user="ada", session="s", llm=model, settings=Settings(lifecycle_llm_tokens=0))
     await memory.record_turn(STANDUP, "ok")
@@ -98,16 +98,16 @@ async def test_without_tokens_it_is_not_asked(opener: Opener):
     assert model.prompts == []
 
 
-async def test_a_plan_is_free(opener: Opener):
+async def test_plan_calls_no_model(opener: Opener):
     model = Model()
     memory = await opener(user="ada", session="s", llm=model)
     await memory.record_turn(STANDUP, "ok")
     plan = await memory.lifecycle.plan()
     assert model.prompts == []
-    assert any("a plan asks no language model" in note for note in plan.notes)
+    assert any("a plan calls no language model" in note for note in plan.notes)
 
 
-async def test_it_is_not_shown_what_others_said_or_what_must_not_be_kept(opener: Opener):
+async def test_prompt_omits_assistant_messages_and_opt_outs(opener: Opener):
     model = Model()
     memory = await opener(user="ada", session="s", llm=model)
     await memory.record_turn("Hello there, dear machine.", "The assistant's words.")

@@ -1,4 +1,4 @@
-"""What is known, pasted into a message, does not become the user's own word."""
+"""Stored untrusted facts that a user pastes into a message are not promoted with the user's trust."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLD = ("I prefer metric units.", "My name is Ada.", "Remember that the gate cod
 ROUNDS = 30
 
 
-async def seeded(memory: AgentMemory) -> int:
+async def store_facts(memory: AgentMemory) -> int:
     for text in WEB:
         await memory.remember(text, source="web", trust=0.3)
     for text in TOLD:
@@ -26,7 +26,7 @@ async def seeded(memory: AgentMemory) -> int:
     return len(await facts(memory))
 
 
-async def recalled(memory: AgentMemory):
+async def recall_block(memory: AgentMemory):
     return await memory.recall("Where do invoices, refunds and units go?", 10, min_relevance=0)
 
 
@@ -49,8 +49,8 @@ async def recalled(memory: AgentMemory):
         json.dumps({"facts": list(WEB)}),
     ],
 )
-async def test_hearsay_stays_hearsay_however_it_is_introduced(memory: AgentMemory, said: str):
-    before = await seeded(memory)
+async def test_untrusted_fact_restated_by_user_is_not_promoted(memory: AgentMemory, said: str):
+    before = await store_facts(memory)
     await memory.scoped(session="s").record_turn(said, "ok")
     assert not (await memory.lifecycle.run_once()).promoted
     assert len(await facts(memory)) == before
@@ -70,11 +70,11 @@ SHAPES: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("forgotten", [False, True])
-async def test_a_recalled_block_is_known_in_every_shape(memory: AgentMemory, shape: str, forgotten: bool):
-    await seeded(memory)
-    context = await recalled(memory)
+async def test_recalled_block_in_any_format_is_not_promoted(memory: AgentMemory, shape: str, forgotten: bool):
+    await store_facts(memory)
+    context = await recall_block(memory)
     assert len(context) >= 5
-    if forgotten and shape != "no origins":  # a line without any mark is somebody's word, if nothing here says it
+    if forgotten and shape != "no origins":  # a line without origin cannot be recognized once its fact is deleted
         for item in await facts(memory):
             await memory.forget(item.id)
     before = len(await facts(memory))
@@ -83,38 +83,38 @@ async def test_a_recalled_block_is_known_in_every_shape(memory: AgentMemory, sha
     assert len(await facts(memory)) == before
 
 
-async def test_what_is_said_beside_a_flat_block_is_the_users_own(memory: AgentMemory):
-    await seeded(memory)
-    flat = str(await recalled(memory)).replace("\n", " ")
+async def test_text_beside_a_flattened_block_is_promoted(memory: AgentMemory):
+    await store_facts(memory)
+    flat = str(await recall_block(memory)).replace("\n", " ")
     await memory.scoped(session="s").record_turn(f"I prefer short answers. {flat}\n\nI live in Porto.", "ok")
     report = await memory.lifecycle.run_once()
     assert len(report.promoted) == 2
     assert {"I prefer short answers.", "I live in Porto."} <= set(await contents(memory))
 
 
-async def test_a_lead_in_makes_no_second_fact(memory: AgentMemory):
+async def test_lead_in_phrase_adds_no_second_fact(memory: AgentMemory):
     await memory.remember("I prefer metric units.")
     for n, lead in enumerate(("Remember that:", "Remember that", "Remember:", "Note that", "Please remember", "FYI:")):
         await memory.scoped(session=f"s-{n}").record_turn(f"{lead} I prefer metric units.", "ok")
     assert not (await memory.lifecycle.run_once()).promoted
 
 
-async def test_what_turns_a_known_statement_round_is_news(memory: AgentMemory, clock: ManualClock):
+async def test_negation_of_a_known_fact_is_promoted(memory: AgentMemory, clock: ManualClock):
     await memory.remember("we deploy on Fridays")
     clock.forward(timedelta(days=1))
     await memory.scoped(session="s").record_turn("Remember that we deploy on Fridays no longer.", "ok")
     assert len((await memory.lifecycle.run_once()).promoted) == 1
 
 
-@pytest.mark.parametrize("who", ["user", "assistant", "both"])
-async def test_thirty_rounds_of_reciting_the_best_hit_add_nothing(memory: AgentMemory, clock: ManualClock, who: str):
-    before = await seeded(memory)
+@pytest.mark.parametrize("reciter", ["user", "assistant", "both"])
+async def test_reciting_the_best_hit_30_times_adds_no_fact(memory: AgentMemory, clock: ManualClock, reciter: str):
+    before = await store_facts(memory)
     for round in range(ROUNDS):
         here = memory.scoped(session=f"s-{round % 3}")
         hits = (await here.recall("Which units, which code, and where do invoices go?", 10, min_relevance=0)).hits
         known = [hit for hit in hits if hit.tier == "semantic"][round % 3].item.content
-        mine = f"Remember that: {known}" if who != "assistant" else "Which units?"
-        theirs = f"As I recall: {known}" if who != "user" else "ok"
+        mine = f"Remember that: {known}" if reciter != "assistant" else "Which units?"
+        theirs = f"As I recall: {known}" if reciter != "user" else "ok"
         await here.record_turn(mine, theirs)
         clock.forward(timedelta(hours=7))
         await memory.lifecycle.run_once()

@@ -1,4 +1,4 @@
-"""What is said in passing becomes knowledge: once, word for word, with its origin, and not against anybody's will."""
+"""Promotion of statements to facts: once, verbatim, with their origin, and respecting opt-outs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 
 
-class TestWhatIsPromoted:
-    async def test_a_statement_becomes_a_fact_with_its_origin(self, opener: Opener, clock: ManualClock):
+class TestPromotion:
+    async def test_statement_is_promoted_with_its_origin(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", agent="helper", session="s-1")
         message = await memory.conversation.add_message("user", "Hi! I prefer metric units. What's the plan?")
         clock.forward(HOUR)
@@ -30,28 +30,28 @@ class TestWhatIsPromoted:
         assert fact.importance >= 0.7
         assert message.id in report.promoted[0].reason
 
-    async def test_it_is_found_by_meaning_and_words(self, opener: Opener):
+    async def test_promoted_fact_is_searchable(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.record_turn("Remember that my project is due in June.", "Noted.")
         await memory.lifecycle.run_once()
         hits = await memory.semantic.search("when is the project due", min_relevance=0.0)
         assert [hit.item.content for hit in hits] == ["Remember that my project is due in June."]
 
-    async def test_a_turn_is_learned_once_though_it_stands_in_two_logs(self, opener: Opener):
+    async def test_turn_in_two_logs_is_promoted_once(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.record_turn("My name is Ada and I hate cilantro.", "Hello Ada.")
         report = await memory.lifecycle.run_once()
         assert len(report.promoted) == 1
         assert len(await facts(memory)) == 1
 
-    async def test_every_session_of_the_user_is_read(self, opener: Opener):
+    async def test_run_reads_every_session_of_the_user(self, opener: Opener):
         memory = await opener(user="ada")
         for n in range(3):
             await memory.scoped(session=f"s-{n}").conversation.add_message("user", f"Remember that door {n} is red.")
         await memory.lifecycle.run_once()
         assert set(await contents(memory)) == {f"Remember that door {n} is red." for n in range(3)}
 
-    async def test_only_the_users_own_statements_count(self, opener: Opener):
+    async def test_only_user_messages_are_promoted(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.record_turn(
             "Should I use metric units?",
@@ -62,7 +62,7 @@ class TestWhatIsPromoted:
         assert not (await memory.lifecycle.run_once()).promoted
         assert await facts(memory) == []
 
-    async def test_what_is_not_trusted_is_not_promoted(self, opener: Opener):
+    async def test_untrusted_messages_are_not_promoted(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.conversation.add_message("user", "I prefer tea.", source="web")
         await memory.conversation.add_message("user", "I prefer milk.", trust=0.2)
@@ -70,7 +70,7 @@ class TestWhatIsPromoted:
         await memory.lifecycle.run_once()
         assert [(fact.content, fact.trust) for fact in await facts(memory)] == [("I prefer water.", 0.6)]
 
-    async def test_decisions_of_the_agent_are_kept_with_its_trust(self, opener: Opener):
+    async def test_agent_decision_is_promoted_with_agent_trust(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.episodic.store("Deploy with blue-green from the pipeline.", kind="decision")
         await memory.lifecycle.run_once()
@@ -81,7 +81,7 @@ class TestWhatIsPromoted:
             "episodic:s-1",
         )
 
-    async def test_a_task_learns_its_own_lesson(self, opener: Opener):
+    async def test_task_lesson_is_not_promoted_twice(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.start_task("Tidy up the attic")
         await memory.record_step("The boxes come first.", None, None)
@@ -91,8 +91,8 @@ class TestWhatIsPromoted:
         assert len(await facts(memory)) == before == 1
 
 
-class TestWhatIsRepeated:
-    async def test_the_same_in_two_sessions_is_a_fact(self, opener: Opener, clock: ManualClock):
+class TestRepetition:
+    async def test_statement_repeated_in_two_sessions_is_promoted(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada")
         for n in range(2):
             await memory.scoped(session=f"s-{n}").record_turn("The staging server runs on port 8080.", "ok")
@@ -103,7 +103,7 @@ class TestWhatIsRepeated:
         assert fact.metadata["rule"] == "repeated"
         assert len(fact.derived_from) >= 2
 
-    async def test_it_is_counted_over_runs_and_beyond_expiry(self, opener: Opener, clock: ManualClock):
+    async def test_repetitions_are_counted_across_runs_and_expiry(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s-1")
         for said in ("The Staging server runs on port 8080!", "the staging server runs on port 8080"):
             await memory.episodic.store(said)
@@ -113,13 +113,13 @@ class TestWhatIsRepeated:
         await memory.lifecycle.run_once()
         assert await contents(memory) == ["The staging server runs on port 8080."]
 
-    async def test_a_message_that_was_sent_twice_is_said_once(self, opener: Opener):
+    async def test_duplicate_messages_in_one_session_are_not_promoted(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         for _ in range(5):
             await memory.conversation.add_message("user", "The staging server runs on port 8080.")
         assert not (await memory.lifecycle.run_once()).promoted
 
-    async def test_commands_and_small_talk_may_be_repeated_for_ever(self, opener: Opener, clock: ManualClock):
+    async def test_repeated_commands_and_small_talk_are_not_promoted(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada")
         for n in range(6):
             said = "Run the tests again, please. Thanks a lot! It is still red. Is it green now?"
@@ -128,8 +128,8 @@ class TestWhatIsRepeated:
         assert not (await memory.lifecycle.run_once()).promoted
 
 
-class TestForgottenStaysForgotten:
-    async def test_it_is_not_promoted_again_from_the_same_entries(self, opener: Opener, clock: ManualClock):
+class TestForgottenFacts:
+    async def test_forgotten_fact_is_not_promoted_from_the_same_entries(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s-1")
         await memory.record_turn("I prefer metric units.", "Noted.")
         await memory.lifecycle.run_once()
@@ -140,7 +140,7 @@ class TestForgottenStaysForgotten:
             clock.forward(HOUR)
         assert await facts(memory) == []
 
-    async def test_nor_from_its_twin_that_is_read_later(self, opener: Opener):
+    async def test_forgotten_fact_is_not_promoted_from_its_later_copy(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.conversation.add_message("user", "I prefer metric units.")
         await memory.lifecycle.run_once()
@@ -149,7 +149,7 @@ class TestForgottenStaysForgotten:
         await memory.episodic.store("I prefer metric units.")
         assert not (await memory.lifecycle.run_once()).promoted
 
-    async def test_said_anew_it_is_known_anew(self, opener: Opener, clock: ManualClock):
+    async def test_forgotten_fact_stated_again_is_promoted(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s-1")
         await memory.conversation.add_message("user", "I prefer metric units.")
         await memory.lifecycle.run_once()
@@ -159,14 +159,14 @@ class TestForgottenStaysForgotten:
         await memory.lifecycle.run_once()
         assert await contents(memory) == ["I prefer metric units."]
 
-    async def test_asked_not_to_be_kept_it_is_not(self, opener: Opener):
+    async def test_statement_with_opt_out_is_not_promoted(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.record_turn("Don't remember this, but I live in Bonn.", "Understood.")
         assert not (await memory.lifecycle.run_once()).promoted
 
 
-class TestWhatIsKnown:
-    async def test_what_is_remembered_already_is_not_doubled(self, opener: Opener):
+class TestKnownFacts:
+    async def test_known_fact_is_not_promoted_again(self, opener: Opener):
         memory = await opener(user="ada", session="s-1")
         await memory.remember("I live in Porto.", key="user.home")
         await memory.remember("i prefer TEA")
@@ -174,7 +174,7 @@ class TestWhatIsKnown:
         assert not (await memory.lifecycle.run_once()).promoted
         assert len(await facts(memory)) == 2
 
-    async def test_a_later_value_ends_the_earlier_one(self, opener: Opener, clock: ManualClock):
+    async def test_later_value_supersedes_earlier_value(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s-1")
         for place in ("Porto", "Lisbon"):
             await memory.conversation.add_message("user", f"I live in {place}.")
@@ -186,7 +186,7 @@ class TestWhatIsKnown:
         hits = await memory.semantic.search("I live in", as_of=clock.now - 2 * DAY, min_relevance=0.0)
         assert [hit.item.content for hit in hits] == ["I live in Porto."]
 
-    async def test_in_one_run_too_and_in_whatever_order_they_are_read(self, opener: Opener, clock: ManualClock):
+    async def test_values_in_one_run_supersede_by_time(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada")
         await memory.scoped(session="b").conversation.add_message("user", "My favourite colour is teal.")
         clock.forward(DAY)
@@ -197,7 +197,7 @@ class TestWhatIsKnown:
         assert len(await facts(memory)) == 3
         assert await contents(memory) == ["My favorite colour is blue."]
 
-    async def test_back_at_a_former_value_it_holds_again(self, opener: Opener, clock: ManualClock):
+    async def test_value_that_returns_is_current_again(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s-1")
         for place in ("Porto", "Lisbon", "Porto"):
             await memory.conversation.add_message("user", f"I live in {place}.")
@@ -206,7 +206,7 @@ class TestWhatIsKnown:
         assert await contents(memory) == ["I live in Porto."]
         assert len(await facts(memory)) == 3
 
-    async def test_what_may_both_be_true_both_stays(self, opener: Opener, clock: ManualClock):
+    async def test_compatible_values_both_stay(self, opener: Opener, clock: ManualClock):
         memory = await opener(user="ada", session="s-1")
         for name in ("Mia", "Zoe"):
             await memory.conversation.add_message("user", f"My daughter is called {name}.")
@@ -215,31 +215,31 @@ class TestWhatIsKnown:
         assert len(await contents(memory)) == 2
 
 
-class TestWhoIsLookedAfter:
-    async def test_a_neighbour_is_neither_read_nor_written(self, opener: Opener):
+class TestScopes:
+    async def test_run_does_not_touch_other_users(self, opener: Opener):
         ada, bob = await opener(user="ada", session="s"), await opener(user="bob", session="s")
         await bob.record_turn("I prefer tea.", "ok")
         assert not await ada.lifecycle.run_once()
         assert await facts(ada) == await facts(bob) == []
 
-    async def test_an_operator_may_look_after_everybody_of_a_tenant(self, opener: Opener):
+    async def test_run_with_all_users_covers_the_tenant_only(self, opener: Opener):
         ada = await opener(user="ada", session="s")
         others = [ada.scoped(user=name, agent=agent) for name, agent in (("bob", "default"), ("cy", "coder"))]
-        stranger = ada.scoped(tenant="globex", user="eve")
-        for memory in (ada, *others, stranger):
+        other_tenant = ada.scoped(tenant="globex", user="eve")
+        for memory in (ada, *others, other_tenant):
             await memory.record_turn("I prefer tea.", "ok")
-        report = await ada.lifecycle.run_once(everybody=True)
+        report = await ada.lifecycle.run_once(all_users=True)
         assert len(report.promoted) == 3
-        assert [len(await facts(memory)) for memory in (ada, *others, stranger)] == [1, 1, 1, 0]
-        assert not await ada.lifecycle.run_once(everybody=True)
+        assert [len(await facts(memory)) for memory in (ada, *others, other_tenant)] == [1, 1, 1, 0]
+        assert not await ada.lifecycle.run_once(all_users=True)
 
 
-async def test_many_turns_are_read_in_pages(memory: AgentMemory):
+async def test_long_log_is_read_in_pages(memory: AgentMemory):
     talk = memory.scoped(session="long").conversation
-    said = (talk.drafted("user", f"Remember that shelf {n} holds box {n}.") for n in range(230))
-    await memory._parts.stores.log("conversation").write(*said)
+    said = (talk._build_append("user", f"Remember that shelf {n} holds box {n}.") for n in range(230))
+    await memory._engine.stores.log("conversation").write(*said)
     report = await memory.lifecycle.run_once()
     assert len(report.promoted) == 230
     again = await memory.lifecycle.run_once()
     assert not again
-    assert again.examined == 230  # the facts; what was said has been read
+    assert again.examined == 230  # the facts; the messages are already processed

@@ -1,4 +1,4 @@
-"""What is said later takes the place of what was said before: in any words, from any session, and never by accident."""
+"""Later statements supersede earlier ones across sessions and wordings, and compatible ones do not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recollect import AgentMemory
 from recollect.testing import ManualClock
 from tests.flows.conftest import Opener
 from tests.flows.lifecycle.talk import contents, facts
-from tests.unit.lifecycle.pairs import TUNING_PAIRS
+from tests.unit.lifecycle.labelled_pairs import TUNING_PAIRS
 
 DAY = timedelta(days=1)
 CHANGES = [(earlier, later) for earlier, later, ended in TUNING_PAIRS if ended]
@@ -24,7 +24,7 @@ async def say(memory: AgentMemory, clock: ManualClock, text: str, session: str =
 
 
 @pytest.mark.parametrize(("earlier", "later"), CHANGES)
-async def test_a_later_statement_ends_the_earlier_one_of_another_session(
+async def test_later_statement_supersedes_one_of_another_session(
     memory: AgentMemory, clock: ManualClock, earlier: str, later: str
 ):
     await say(memory, clock, earlier, "s-1")
@@ -38,7 +38,7 @@ async def test_a_later_statement_ends_the_earlier_one_of_another_session(
 
 
 @pytest.mark.parametrize(("earlier", "later"), CHANGES)
-async def test_it_ends_what_was_remembered_without_a_key(
+async def test_later_statement_supersedes_remembered_fact_without_key(
     memory: AgentMemory, clock: ManualClock, earlier: str, later: str
 ):
     await memory.remember(earlier)
@@ -49,14 +49,16 @@ async def test_it_ends_what_was_remembered_without_a_key(
 
 
 @pytest.mark.parametrize(("earlier", "later"), BOTH_STAY)
-async def test_what_is_no_later_value_ends_nothing(memory: AgentMemory, clock: ManualClock, earlier: str, later: str):
+async def test_compatible_statement_supersedes_nothing(
+    memory: AgentMemory, clock: ManualClock, earlier: str, later: str
+):
     await memory.remember(earlier)
     clock.forward(DAY)
     await say(memory, clock, later)
     assert earlier in await contents(memory)
 
 
-async def test_recall_tells_the_new_value_alone_and_as_of_the_old_one(opener: Opener, clock: ManualClock):
+async def test_search_returns_new_value_and_as_of_the_old_value(opener: Opener, clock: ManualClock):
     memory = await opener(user="ada")
     await say(memory, clock, "I live in Lisbon.", "s-1")
     then = clock.now
@@ -68,7 +70,7 @@ async def test_recall_tells_the_new_value_alone_and_as_of_the_old_one(opener: Op
     assert [hit.item.content for hit in hits] == ["I live in Lisbon."]
 
 
-async def test_what_else_a_statement_said_still_holds(memory: AgentMemory, clock: ManualClock):
+async def test_superseding_one_clause_keeps_the_other_clause(memory: AgentMemory, clock: ManualClock):
     await memory.remember("I'm vegetarian and I live in Lisbon.")
     clock.forward(DAY)
     await say(memory, clock, "I live in Porto now.")
@@ -80,7 +82,7 @@ async def test_what_else_a_statement_said_still_holds(memory: AgentMemory, clock
     assert sorted(await contents(memory)) == ["I live in Porto now.", "I'm not vegetarian anymore."]
 
 
-async def test_a_key_a_pin_and_a_page_are_not_ended(memory: AgentMemory, clock: ManualClock):
+async def test_keyed_pinned_and_web_facts_are_not_superseded(memory: AgentMemory, clock: ManualClock):
     await memory.remember("I live in Lisbon.", key="user.home")
     await memory.remember("I live in Rome.", pinned=True)
     await memory.remember("I live in Bonn.", source="web", trust=0.3)
@@ -95,7 +97,7 @@ async def test_a_key_a_pin_and_a_page_are_not_ended(memory: AgentMemory, clock: 
 
 
 @pytest.mark.parametrize("sessions", ["abc", "cba", "bac"])
-async def test_whatever_is_read_first_the_latest_word_holds(memory: AgentMemory, clock: ManualClock, sessions: str):
+async def test_latest_statement_wins_in_any_read_order(memory: AgentMemory, clock: ManualClock, sessions: str):
     said = ("I live in Oslo.", "I live in Bergen.", "I don't live in Bergen anymore.")
     for session, text in zip(sessions, said, strict=True):
         await memory.scoped(session=session).conversation.add_message("user", text)
@@ -104,7 +106,7 @@ async def test_whatever_is_read_first_the_latest_word_holds(memory: AgentMemory,
     assert await contents(memory) == ["I don't live in Bergen anymore."]
 
 
-async def test_an_older_word_that_is_read_later_is_history(memory: AgentMemory, clock: ManualClock):
+async def test_older_statement_read_later_is_history(memory: AgentMemory, clock: ManualClock):
     here = memory.scoped(session="s")
     await here.episodic.store("I'm vegetarian and I live in Bergen.")
     clock.forward(DAY / 2)
@@ -113,7 +115,7 @@ async def test_an_older_word_that_is_read_later_is_history(memory: AgentMemory, 
     assert sorted(await contents(memory)) == ["I don't live in Bergen anymore.", "I'm vegetarian"]
 
 
-async def test_what_has_ended_is_history_and_no_copy(memory: AgentMemory, clock: ManualClock):
+async def test_superseded_fact_is_not_deleted_as_duplicate(memory: AgentMemory, clock: ManualClock):
     await memory.remember("I live in Lisbon.", importance=0.9)
     clock.forward(DAY)
     await say(memory, clock, "No, I moved to Porto.")
@@ -123,7 +125,7 @@ async def test_what_has_ended_is_history_and_no_copy(memory: AgentMemory, clock:
     assert "I live in Lisbon." in [item.content for item in await facts(memory)]
 
 
-async def test_the_same_in_other_words_adds_no_item(memory: AgentMemory, clock: ManualClock):
+async def test_paraphrase_adds_no_item(memory: AgentMemory, clock: ManualClock):
     await memory.remember("I live in Porto.")
     clock.forward(DAY)
     for text in ("I still live in Porto.", "I moved to Porto.", "I now live in Porto.", "I am living in Porto now."):
@@ -131,7 +133,7 @@ async def test_the_same_in_other_words_adds_no_item(memory: AgentMemory, clock: 
     assert await contents(memory) == ["I live in Porto."]
 
 
-async def test_a_plan_and_the_report_name_what_ends(memory: AgentMemory, clock: ManualClock):
+async def test_plan_and_report_name_the_superseded_fact(memory: AgentMemory, clock: ManualClock):
     lisbon = await memory.remember("I live in Lisbon.")
     clock.forward(DAY)
     await memory.scoped(session="s").record_turn("I live in Porto now.", "ok")
@@ -142,7 +144,7 @@ async def test_a_plan_and_the_report_name_what_ends(memory: AgentMemory, clock: 
     assert [action.reason for action in report.promoted] == [action.reason for action in plan.promoted]
 
 
-async def test_a_value_is_found_among_many_facts(memory: AgentMemory, clock: ManualClock):
+async def test_superseded_fact_is_found_among_300_facts(memory: AgentMemory, clock: ManualClock):
     await memory.remember("I live in Lisbon.")
     for n in range(300):
         await memory.remember(f"The band moved on to hall {n} and played live for the people who live there.")

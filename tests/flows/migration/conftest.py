@@ -1,4 +1,4 @@
-"""A filled store, made once, and empty servers to move it to."""
+"""A filled store, created once, and empty servers as migration targets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clock(filled: tuple[Path, ManualClock]) -> ManualClock:
 
 @pytest.fixture
 def source(filled: tuple[Path, ManualClock], tmp_path: Path) -> Path:
-    """A copy of its own for each test: asking counts accesses."""
+    """Return a copy of the filled store for one test, because searches change access counts."""
     return Path(shutil.copy(filled[0], tmp_path / "agent.db"))
 
 

@@ -1,46 +1,44 @@
-"""A space of several pages is moved whole: both ends are read by the page, so a comparison would not miss the rest."""
+"""Spaces of several pages are migrated completely; source and target hashes alone would not show a missing page."""
 
 from __future__ import annotations
 
 import pytest
 
-from recollect.memory.migration import tasks
-from recollect.memory.migration.items import Items
-from recollect.memory.migration.part import MOST_TOGETHER
-from recollect.memory.migration.tasks import Work
-from recollect.runtime.failpoints import FailPointReached, armed
+from recollect.durable.failpoints import FailPointReached, arm_failpoints
+from recollect.portability import migration
+from recollect.portability.migration import MAX_BATCH_SIZE, ItemsPart, TasksPart
 from recollect.stores.in_memory import InMemoryStore
-from recollect.testing.samples import EVERYTHING, SPACE, TASKS, put, save
+from recollect.testing.factories import EVERYTHING, SPACE, TASKS, make_put, make_save
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
-async def test_every_page_is_moved_however_full_the_last_one_is(more: int):
-    # Mutant: `_pages` that is content with the first of them.
+async def test_every_page_is_copied_for_any_size_of_the_last_page(more: int):
+    # Mutant: `iter_pages` stops after the first page.
     source, target = InMemoryStore(), InMemoryStore()
-    held = 2 * MOST_TOGETHER + more
-    await source.write(*(put(f"item {n}") for n in range(held)))
-    part = Items(SPACE, source, target)
-    told: list[int] = []
-    assert (await part.held(), await part.copy(told.append), sum(told)) == (held, held, held)
-    assert len(await target.find(EVERYTHING, limit=held + 1)) == held
-    here, there = await part.hashes(told.append)
+    total = 2 * MAX_BATCH_SIZE + more
+    await source.write(*(make_put(f"item {n}") for n in range(total)))
+    part = ItemsPart(SPACE, source, target)
+    counts: list[int] = []
+    assert (await part.count(), await part.copy(counts.append), sum(counts)) == (total, total, total)
+    assert len(await target.find(EVERYTHING, limit=total + 1)) == total
+    here, there = await part.hash_store(source), await part.hash_store(target)
     assert here == there
-    assert here.count == held
+    assert here[0] == total
 
 
-async def test_tasks_of_which_some_are_there_are_gone_on_with(monkeypatch: pytest.MonkeyPatch):
-    # Mutant: a space of which the target holds something is taken to be moved.
+async def test_interrupted_task_copy_resumes(monkeypatch: pytest.MonkeyPatch):
+    # Mutant: a space with any data in the target is treated as migrated.
     source, target = InMemoryStore(), InMemoryStore()
     for number in range(5):
-        await source.write(save("[1]", task=f"t{number}"))
-    monkeypatch.setattr(tasks, "MOST_TOGETHER", 2)
-    monkeypatch.setattr(tasks, "reach", armed("migrate.after=raise@1"))
-    work = Work(TASKS, source, target)
+        await source.write(make_save("[1]", task=f"t{number}"))
+    monkeypatch.setattr(migration, "MAX_BATCH_SIZE", 2)
+    monkeypatch.setattr(migration, "reach_failpoint", arm_failpoints("migrate.after=raise@1"))
+    work = TasksPart(TASKS, source, target)
     with pytest.raises(FailPointReached):
         await work.copy(lambda more: None)
     assert len(await target.tasks(TASKS)) == 2
-    monkeypatch.setattr(tasks, "reach", armed(""))
+    monkeypatch.setattr(migration, "reach_failpoint", arm_failpoints(""))
     assert await work.copy(lambda more: None) == 3
-    here, there = await work.hashes(lambda more: None)
+    here, there = await work.hash_store(source), await work.hash_store(target)
     assert here == there
-    assert there.count == 5
+    assert there[0] == 5

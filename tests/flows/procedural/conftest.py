@@ -1,4 +1,4 @@
-"""Procedural memory on every embedded backend, with the search that users get."""
+"""Procedural memory on every embedded backend, with the default search."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 import pytest_asyncio
 
 from recollect.clock import Clock
-from recollect.inference.connect import connect_embedder
-from recollect.recall.recall import Recall
+from recollect.models.factory import open_embedder
+from recollect.retrieval.search import HybridSearch
 from recollect.settings import Settings
-from recollect.stores.connect import connect
+from recollect.stores.factory import open_stores
 from recollect.testing import ManualClock
 from recollect.tiers.procedural import ProceduralMemory
-from recollect.values import Scope
+from recollect.types import Scope
 from tests.embedders import HashEmbedder
 from tests.flows.procedural.reading import Opener
 
 
 @pytest_asyncio.fixture
 async def open_tier(place: str, clock: ManualClock) -> AsyncIterator[Opener]:
-    """Opens the tier on one backend, for any scope, with the search that users get."""
+    """Return a function that opens the tier on one backend for any scope, with the default search."""
     opened: list[Any] = []
 
-    async def one(*, clock: Clock = clock, settings: Settings = Settings(), **scope: str) -> ProceduralMemory:
+    async def open_one(*, clock: Clock = clock, settings: Settings = Settings(), **scope: str) -> ProceduralMemory:
         shared = [both for both in opened if place == "memory://"]
-        stores, embedding = shared[0] if shared else (await connect(place, settings, clock), None)
+        stores, embedding = shared[0] if shared else (await open_stores(place, settings, clock), None)
         if embedding is None:
-            embedding = await connect_embedder(HashEmbedder(), settings)
+            embedding = await open_embedder(HashEmbedder(), settings)
             opened.append((stores, embedding))
         records = stores.records("procedural")
-        search = Recall(records, embedding, settings).search
+        search = HybridSearch(records, embedding)
         return ProceduralMemory(records, embedding, search, scope=Scope(**scope), settings=settings, clock=clock)
 
-    yield one
+    yield open_one
     for stores, embedding in opened:
         embedding.close()
         await stores.close()

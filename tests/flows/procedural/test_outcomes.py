@@ -1,4 +1,4 @@
-"""No outcome is lost, and those that have worked come first."""
+"""Outcomes are never lost, and procedures are ordered by their success."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import pytest
 from recollect.errors import NotFound
 from recollect.testing import ManualClock
 from recollect.tiers.procedural import ProceduralMemory
-from tests.flows.procedural.reading import DAY, Opener, keys_hit, keys_of, tried
+from tests.flows.procedural.reading import DAY, Opener, keys_hit, keys_of, record_outcomes
 
 ROOT = Path(__file__).parents[3]
 
 
 class TestOutcomes:
-    async def test_the_rate_counts_successes_with_bounds(self, tier: ProceduralMemory):
+    async def test_success_rate_has_confidence_bounds(self, tier: ProceduralMemory):
         await tier.save("deploy", "push")
-        await tried(tier, "deploy", "++++++++--")
+        await record_outcomes(tier, "deploy", "++++++++--")
         rate = await tier.success_rate("deploy")
         assert (rate.rate, rate.trials) == (0.8, 10)
         assert rate.lower == pytest.approx(0.4902, abs=1e-4)
         assert rate.upper == pytest.approx(0.9433, abs=1e-4)
 
-    async def test_fifty_at_once_count_fifty(self, open_tier: Opener):
-        # Two of everything: they share the store and nothing else.
-        one, other = await open_tier(agent="builder"), await open_tier(agent="builder")
-        await one.save("deploy", "push")
+    async def test_concurrent_outcomes_are_all_counted(self, open_tier: Opener):
+        # The two tiers share only the store.
+        first, other = await open_tier(agent="builder"), await open_tier(agent="builder")
+        await first.save("deploy", "push")
         await asyncio.gather(
-            *((one, other)[at % 2].record_outcome("deploy", at % 5 != 0, seconds=1.0) for at in range(50))
+            *((first, other)[at % 2].record_outcome("deploy", at % 5 != 0, seconds=1.0) for at in range(50))
         )
         found = await other.get("deploy")
         assert found is not None
         assert (found.outcomes.trials, found.outcomes.successes, found.outcomes.timed) == (50, 40, 50)
 
-    async def test_none_is_lost_between_processes(self, open_tier: Opener, place: str):
+    async def test_outcomes_of_several_processes_are_all_counted(self, open_tier: Opener, place: str):
         if place == "memory://":
             return
         tier = await open_tier(agent="builder")
@@ -56,13 +56,13 @@ class TestOutcomes:
         rate = await tier.success_rate("deploy")
         assert (rate.trials, round(rate.rate * rate.trials)) == (100, 65)
 
-    async def test_outcomes_go_on_counting_while_versions_change(self, tier: ProceduralMemory):
+    async def test_outcomes_during_version_changes_are_all_counted(self, tier: ProceduralMemory):
         await tier.save("deploy", "way 0")
         await asyncio.gather(
             *(tier.record_outcome("deploy", True) for _ in range(20)),
             *(tier.save("deploy", f"way {number}") for number in range(1, 6)),
         )
-        assert sum(one.outcomes.trials for one in await tier.history("deploy")) == 20
+        assert sum(version.outcomes.trials for version in await tier.history("deploy")) == 20
 
     async def test_notes_are_kept_with_their_times(self, tier: ProceduralMemory, clock: ManualClock):
         await tier.save("deploy", "push")
@@ -74,27 +74,27 @@ class TestOutcomes:
         assert [note.text for note in found.outcomes.notes] == [f"run {number}" for number in range(5, 25)]
         assert (found.outcomes.notes[-1].at, found.outcomes.last_at) == (clock.now, clock.now)
 
-    async def test_of_an_unknown_procedure_nothing_is_recorded(self, tier: ProceduralMemory):
+    async def test_outcome_of_unknown_procedure_raises_not_found(self, tier: ProceduralMemory):
         with pytest.raises(NotFound, match="'deploy'"):
             await tier.record_outcome("deploy", True)
         with pytest.raises(NotFound, match="'deploy'"):
             await tier.success_rate("deploy")
 
-    async def test_a_run_that_ends_after_retirement_still_counts(self, tier: ProceduralMemory):
+    async def test_outcome_of_retired_procedure_is_counted(self, tier: ProceduralMemory):
         await tier.save("deploy", "push")
         await tier.retire("deploy")
         assert (await tier.record_outcome("deploy", False)).retired
         assert (await tier.success_rate("deploy")).trials == 1
         assert await tier.keys() == []
 
-    async def test_it_stays_searchable_by_the_same_words(self, tier: ProceduralMemory):
+    async def test_procedure_with_outcomes_stays_searchable(self, tier: ProceduralMemory):
         await tier.save("deploy", "push the pipeline")
-        await tried(tier, "deploy", "+-+")
+        await record_outcomes(tier, "deploy", "+-+")
         assert keys_hit(await tier.search("push pipeline")) == ["deploy"]
 
 
 class TestBest:
-    async def test_the_surest_comes_first(self, tier: ProceduralMemory):
+    async def test_best_orders_by_lower_bound_of_success(self, tier: ProceduralMemory):
         for key, results in {
             "a.lucky": "+",
             "b.proven": "+++++++++-",
@@ -103,12 +103,12 @@ class TestBest:
             "e.fair": "+++--",
         }.items():
             await tier.save(key, f"do {key}")
-            await tried(tier, key, results)
+            await record_outcomes(tier, key, results)
         assert keys_of(await tier.best(n=9)) == ["b.proven", "e.fair", "a.lucky", "d.new", "c.bad"]
         assert keys_of(await tier.best()) == ["b.proven", "e.fair", "a.lucky"]
         assert await tier.best(n=0) == []
 
-    async def test_by_tag_and_by_prefix(self, tier: ProceduralMemory):
+    async def test_best_filters_by_tag_and_prefix(self, tier: ProceduralMemory):
         await tier.save("deploy.web", "push", tags=["ops"])
         await tier.save("deploy.app", "push", tags=["ops", "mobile"])
         await tier.save("write.report", "write", tags=["text"])
@@ -117,26 +117,26 @@ class TestBest:
         assert keys_of(await tier.best("mobile", "deploy.")) == ["deploy.app"]
         assert await tier.best(tag="op") == []
 
-    async def test_the_demoted_come_last_until_they_recover(self, tier: ProceduralMemory):
+    async def test_demoted_procedures_come_last_until_they_recover(self, tier: ProceduralMemory):
         await tier.save("a.fallen", "the old way")
         await tier.save("b.poor", "the odd way")
-        await tried(tier, "b.poor", "-")
-        await tried(tier, "a.fallen", "+" * 20 + "-" * 7)
+        await record_outcomes(tier, "b.poor", "-")
+        await record_outcomes(tier, "a.fallen", "+" * 20 + "-" * 7)
         fallen = await tier.get("a.fallen")
         assert fallen is not None
         assert fallen.demoted
         assert keys_of(await tier.best()) == ["b.poor", "a.fallen"]
-        await tried(tier, "a.fallen", "+" * 10)
+        await record_outcomes(tier, "a.fallen", "+" * 10)
         assert keys_of(await tier.best()) == ["a.fallen", "b.poor"]
 
-    async def test_retired_ones_are_left_out(self, tier: ProceduralMemory):
+    async def test_best_omits_retired_procedures(self, tier: ProceduralMemory):
         await tier.save("a", "one")
         await tier.save("b", "two")
         assert await tier.retire("a")
         assert keys_of(await tier.best()) == ["b"]
 
-    async def test_many_are_listed_over_pages(self, tier: ProceduralMemory, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("recollect.tiers.procedural._PAGE", 3)
+    async def test_keys_are_listed_across_pages(self, tier: ProceduralMemory, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("recollect.stores.overlay._PAGE_SIZE", 3)
         for number in range(10):
             await tier.save(f"k{number}", f"way {number}", tags=["all"])
         assert await tier.keys() == [f"k{number}" for number in range(10)]
@@ -147,11 +147,11 @@ _WORKER = """
 import asyncio, sys
 
 from recollect.clock import system_clock
-from recollect.inference.connect import connect_embedder
+from recollect.models.factory import open_embedder
 from recollect.settings import Settings
-from recollect.stores.connect import connect
+from recollect.stores.factory import open_stores
 from recollect.tiers.procedural import ProceduralMemory
-from recollect.values import Scope
+from recollect.types import Scope
 from tests.embedders import HashEmbedder
 
 async def nothing(question):
@@ -159,8 +159,8 @@ async def nothing(question):
 
 async def main(place, successes):
     settings = Settings()
-    stores = await connect(place, settings, system_clock)
-    embedding = await connect_embedder(HashEmbedder(), settings)
+    stores = await open_stores(place, settings, system_clock)
+    embedding = await open_embedder(HashEmbedder(), settings)
     tier = ProceduralMemory(
         stores.records("procedural"), embedding, nothing,
         scope=Scope(agent="builder"), settings=settings, clock=system_clock,

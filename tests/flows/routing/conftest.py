@@ -1,4 +1,4 @@
-"""Servers that tiers are routed to."""
+"""Servers for tiers that are routed to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = count()
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    """A server of its own: it may be stopped."""
+    """Start a Redis server for one test, which may stop it."""
     server = RedisServer(tmp_path / "redis").start()
     yield server
     server.kill()
@@ -24,7 +24,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def own_postgres() -> Iterator[Server]:
-    """The same of the other kind."""
+    """Start a PostgreSQL server for one test, which may stop it."""
     server = Server()
     yield server
     server.close()
@@ -32,7 +32,7 @@ def own_postgres() -> Iterator[Server]:
 
 @pytest.fixture
 def database(postgres: Server) -> Iterator[Callable[[], str]]:
-    """Makes databases that are empty, and drops them afterwards."""
+    """Return a function that creates empty databases, which are dropped after the test."""
     made: list[str] = []
 
     def another() -> str:

@@ -1,18 +1,18 @@
-"""A model's arguments: made into what the types ask for where nothing is lost, refused in words where it would be."""
+"""Conversion of a model's arguments to a tool's types, and the messages for arguments that do not fit."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import TypedDict
 
-from recollect.agent.arguments import Unfit, fitted, fitted_all
-from recollect.agent.schema import Parameter
+from recollect.agent.tool_schema import InvalidArgument, parse_signature
 
 
 class Size(Enum):
@@ -31,8 +31,15 @@ class Named(TypedDict):
     at: NotRequired[Point]
 
 
+def convert(value: Any, kind: Any) -> Any:
+    def function(x: Any) -> None: ...
+
+    function.__annotations__ = {"x": kind}
+    return parse_signature(function, "function").convert({"x": value})["x"]
+
+
 @pytest.mark.parametrize(
-    ("value", "kind", "made"),
+    ("value", "kind", "converted"),
     [
         ("a", str, "a"),
         (5, str, "5"),
@@ -66,48 +73,57 @@ class Named(TypedDict):
         ({"any": "thing"}, Any, {"any": "thing"}),
     ],
 )
-def test_what_was_meant_is_made(value: Any, kind: Any, made: Any):
-    answer = fitted(value, kind, "x")
-    assert answer == made
-    assert type(answer) is type(made)
+def test_convert_fitting_value_returns_its_type(value: Any, kind: Any, converted: Any):
+    answer = convert(value, kind)
+    assert answer == converted
+    assert type(answer) is type(converted)
 
 
 @pytest.mark.parametrize(
-    ("value", "kind", "says"),
+    ("value", "kind", "message"),
     [
-        ("many", int, 'x is a whole number, not "many"'),
-        (5.5, int, "x is a whole number, not 5.5"),
-        (True, int, "x is a whole number, not true"),
-        ("nan", int, "x is a whole number"),
-        (None, str, "x is a text, not null"),
-        ({"a": 1}, str, 'x is a text, not {"a": 1}'),
-        (1, bool, "x is true or false, not 1"),
-        ("maybe", bool, "x is true or false"),
-        ("red", Literal["on", "off"], 'x is one of "on", "off", not "red"'),
-        (3, Size, "x is one of 1, 2, not 3"),
-        (True, Size, "x is one of 1, 2, not true"),
-        ("a", list[int], 'x is not the text "a"'),
-        ([1, "b"], list[int], r"x\[1\] is a whole number"),
-        ([1], tuple[int, str], "x is a list of 2, not of 1"),
-        ([1], dict[str, int], "x is an object"),
-        ({"a": "b"}, dict[str, int], "x.a is a whole number"),
-        ({"y": 1}, Point, "in x: the parameter 'x' is missing"),
-        ({"x": 1, "z": 1}, Point, "in x: there is no parameter 'z'"),
-        (1, None, "x is null"),
+        ("many", int, 'x: .*valid integer.*; got "many"'),
+        (5.5, int, "x: .*valid integer.*; got 5.5"),
+        ("nan", int, "x: .*valid integer"),
+        (None, str, "x: .*valid string; got null"),
+        (True, str, "x: .*valid string; got true"),
+        ({"a": 1}, str, 'x: .*valid string; got {"a": 1}'),
+        ("maybe", bool, "x: .*valid boolean"),
+        ("red", Literal["on", "off"], "x: .*'on' or 'off'; got \"red\""),
+        (3, Size, "x: .*1 or 2; got 3"),
+        ("a", list[int], 'x: .*valid list; got "a"'),
+        ([1, "b"], list[int], r"x\[1\]: .*valid integer"),
+        ([1], tuple[int, str], r"the parameter 'x\[1\]' is missing"),
+        ([1], dict[str, int], "x: .*valid dictionary"),
+        ({"a": "b"}, dict[str, int], "x.a: .*valid integer"),
+        ({"y": 1}, Point, "the parameter 'x.x' is missing"),
+        ({"x": 1, "z": 1}, Point, "there is no parameter 'x.z'"),
+        ({"name": "a", "z": 1}, Named, "there is no parameter 'x.z'"),
+        (1, None, "x: "),
     ],
 )
-def test_what_cannot_be_meant_is_refused(value: Any, kind: Any, says: str):
-    with pytest.raises(Unfit, match=says):
-        fitted(value, kind, "x")
+def test_convert_unfitting_value_names_the_argument(value: Any, kind: Any, message: str):
+    with pytest.raises(InvalidArgument, match=message):
+        convert(value, kind)
 
 
-def test_what_was_left_out_is_left_to_the_defaults():
-    parameters = [Parameter("a", int), Parameter("b", int, 2)]
-    assert fitted_all({"a": "1"}, parameters) == {"a": 1}
-    with pytest.raises(Unfit, match="'a' is missing"):
-        fitted_all({}, parameters)
-    with pytest.raises(Unfit, match="no parameter 'c'; the parameters are a, b"):
-        fitted_all({"a": 1, "c": 1}, parameters)
+def test_convert_leaves_missing_arguments_to_the_defaults():
+    def function(a: int, b: int = 2) -> None: ...
+
+    signature = parse_signature(function, "function")
+    assert signature.convert({"a": "1"}) == {"a": 1}
+    with pytest.raises(InvalidArgument, match="'a' is missing"):
+        signature.convert({})
+    with pytest.raises(InvalidArgument, match="no parameter 'c'; the parameters are a, b"):
+        signature.convert({"a": 1, "c": 1})
+
+
+def test_convert_takes_any_parameter_name():
+    def function(json: int, _private: str, model_config: int = 3, self: bool = False) -> None: ...
+
+    signature = parse_signature(function, "function")
+    assert list(signature.schema["properties"]) == ["json", "_private", "model_config", "self"]
+    assert signature.convert({"json": 1, "_private": "a"}) == {"json": 1, "_private": "a"}
 
 
 _JSON = st.recursive(
@@ -124,7 +140,7 @@ _KINDS = st.sampled_from(
 
 
 @given(_JSON, _KINDS)
-def test_whatever_a_model_writes_is_made_or_refused(value: Any, kind: Any):
-    # Mutant: a set of what cannot be in one, or a number too large for a float, raises something else.
-    with contextlib.suppress(Unfit):
-        fitted(value, kind, "x")
+def test_convert_any_json_fits_or_raises_invalid_argument(value: Any, kind: Any):
+    # Mutant: unhashable set items, or a number too large for a float, raise another exception.
+    with contextlib.suppress(InvalidArgument):
+        convert(value, kind)

@@ -1,21 +1,22 @@
-"""What a model is told of a typed function."""
+"""Tool schemas of typed functions."""
 
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
-from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, Optional
 
 import pytest
+from typing_extensions import TypedDict
 
 from recollect.agent import tool
-from recollect.agent.docstrings import told
-from recollect.agent.schema import signature_of
-from recollect.agent.tools import tool_of
-from recollect.errors import BadInput
+from recollect.agent.tool_schema import parse_docstring, parse_signature
+from recollect.agent.tools import build_tool
+from recollect.errors import BadInput, ExtraMissing
 
 
 class Colour(Enum):
@@ -30,12 +31,17 @@ class Place:
     tags: list[str] = field(default_factory=list)
 
 
+@dataclass
+class Tree:
+    branches: list[Tree]
+
+
 class Guest(TypedDict):
     name: str
     age: NotRequired[int]
 
 
-def book(  # noqa: PLR0913 - one of each
+def book(  # noqa: PLR0913 - one parameter of each kind
     place: Place,
     guests: list[Guest],
     colour: Colour = Colour.RED,
@@ -44,7 +50,7 @@ def book(  # noqa: PLR0913 - one of each
     nights: int = 1,
     price: float | None = None,
     extras: dict[str, bool] | None = None,
-    note: Optional[str] = None,  # noqa: UP045 - people write it so
+    note: Optional[str] = None,  # noqa: UP045 - this form is common
     pair: tuple[int, str] = (1, "a"),
     anything: Any = None,
     marks: Sequence[int] = (),
@@ -67,9 +73,9 @@ def book(  # noqa: PLR0913 - one of each
     return ""
 
 
-def test_a_signature_becomes_a_schema():
-    # Mutant: a parameter with a default that is required. Mutant: the key in the schema.
-    schema = tool_of(book).spec.parameters
+def test_signature_is_converted_to_a_schema():
+    # Mutants: a parameter with a default is required; the idempotency key is in the schema.
+    schema = build_tool(book).spec.parameters
     assert schema["required"] == ["place", "guests"]
     assert schema["additionalProperties"] is False
     assert schema["properties"] == {
@@ -77,7 +83,7 @@ def test_a_signature_becomes_a_schema():
             "type": "object",
             "properties": {
                 "city": {"type": "string"},
-                "zip": {"type": "integer"},
+                "zip": {"type": "integer", "default": 0},
                 "tags": {"type": "array", "items": {"type": "string"}},
             },
             "required": ["city"],
@@ -105,20 +111,21 @@ def test_a_signature_becomes_a_schema():
             "prefixItems": [{"type": "integer"}, {"type": "string"}],
             "minItems": 2,
             "maxItems": 2,
+            "default": [1, "a"],
         },
         "anything": {},
-        "marks": {"type": "array", "items": {"type": "integer"}},
+        "marks": {"type": "array", "items": {"type": "integer"}, "default": []},
         "why": {"type": "string", "description": "The reason.", "default": ""},
     }
 
 
-def test_the_description_is_what_stands_before_the_sections():
-    assert tool_of(book).spec.description == "Book a room.\n\nIt is paid at once."
-    assert tool_of(book).wants_key
-    assert told(lambda: None).description == ""
+def test_description_is_the_docstring_before_its_sections():
+    assert build_tool(book).spec.description == "Book a room.\n\nIt is paid at once."
+    assert build_tool(book).wants_key
+    assert parse_docstring(lambda: None) == ("", {})
 
 
-def test_methods_partials_and_objects_are_tools_too():
+def test_methods_partials_and_callable_objects_are_tools():
     class Desk:
         """A desk."""
 
@@ -130,37 +137,42 @@ def test_methods_partials_and_objects_are_tools_too():
             """Call somebody."""
             return name
 
-    ring = tool_of(Desk().ring)
+    ring = build_tool(Desk().ring)
     assert (ring.spec.name, list(ring.spec.parameters["properties"])) == ("ring", ["times"])
-    called = tool_of(Desk())
+    called = build_tool(Desk())
     assert (called.spec.name, called.spec.description) == ("Desk", "Call somebody.")
     assert called.spec.parameters["properties"] == {"name": {"type": "string"}}
-    bound = tool_of(functools.partial(book, Place("Lisbon")))
+    bound = build_tool(functools.partial(book, Place("Lisbon")))
     assert bound.spec.name == "book"
     assert "place" not in bound.spec.parameters["properties"]
 
 
-def test_the_decorator_says_what_the_signature_does_not():
+def test_decorator_sets_name_source_and_options():
     @tool(name="web-search", source="web", timeout=5, on_unknown="ask")
     def search(q: str) -> str:
         return q
 
-    made = tool_of(search)
-    assert (made.spec.name, made.trust, made.options.timeout, made.options.on_unknown) == ("web-search", 0.3, 5, "ask")
-    assert tool_of(tool(book)).trust == 0.6
+    built = build_tool(search)
+    assert (built.spec.name, built.trust, built.options.timeout, built.options.on_unknown) == (
+        "web-search",
+        0.3,
+        5,
+        "ask",
+    )
+    assert build_tool(tool(book)).trust == 0.6
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [({"timeout": 0}, "timeout"), ({"on_unknown": "hope"}, "on_unknown"), ({"source": ""}, "source")],
 )
-def test_what_it_cannot_mean_is_refused(options: dict[str, Any], says: str):
-    with pytest.raises(BadInput, match=says):
+def test_invalid_tool_option_is_refused(options: dict[str, Any], message: str):
+    with pytest.raises(BadInput, match=message):
         tool(**options)
 
 
-def test_what_no_model_can_write_is_refused_by_name():
-    def at(when: datetime) -> None: ...
+def test_unsupported_signature_is_refused_by_name():
+    def at(when: threading.Event) -> None: ...
 
     def many(*things: str) -> None: ...
 
@@ -168,16 +180,31 @@ def test_what_no_model_can_write_is_refused_by_name():
 
     def lost(thing: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
 
-    for function, says in ((at, "'when'.*datetime"), (many, "things"), (open_ended, "things"), (lost, "Nowhere")):
-        with pytest.raises(BadInput, match=says):
-            signature_of(function, function.__name__)
-    with pytest.raises(BadInput, match="no name for a tool"):
-        tool_of(lambda: None)
-    with pytest.raises(BadInput, match="no name for a tool"):
-        tool_of(tool(name="a b")(book))
+    for function, message in ((at, "threading.Event"), (many, "things"), (open_ended, "things"), (lost, "Nowhere")):
+        with pytest.raises(BadInput, match=message):
+            parse_signature(function, function.__name__)
+    with pytest.raises(BadInput, match="a tool's name must"):
+        build_tool(lambda: None)
+    with pytest.raises(BadInput, match="a tool's name must"):
+        build_tool(tool(name="a b")(book))
 
 
-def test_an_object_with_a_schema_needs_a_way_to_call_it():
+def test_recursive_type_is_cut_at_its_repetition():
+    def grow(tree: Tree) -> str:
+        return str(tree)
+
+    schema = parse_signature(grow, "grow")
+    assert schema.schema["properties"]["tree"]["properties"] == {"branches": {"type": "array", "items": {}}}
+    assert schema.convert({"tree": {"branches": [{"branches": []}]}}) == {"tree": Tree([Tree([])])}
+
+
+def test_tool_without_pydantic_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(ExtraMissing, match=r"\[agent\]"):
+        parse_signature(book, "book")
+
+
+def test_object_with_a_schema_must_be_callable():
     class Silent:
         def to_api_schema(self) -> dict[str, Any]:
             return {"name": "silent", "input_schema": {"type": "object"}}
@@ -187,6 +214,6 @@ def test_an_object_with_a_schema_needs_a_way_to_call_it():
             return "silent"
 
     with pytest.raises(BadInput, match="cannot be called"):
-        tool_of(Silent())
+        build_tool(Silent())
     with pytest.raises(BadInput, match="to_api_schema"):
-        tool_of(Wrong())
+        build_tool(Wrong())

@@ -1,4 +1,4 @@
-"""Tools with a schema of their own take what it declares; what tools return becomes a text off the loop."""
+"""Tools with their own schema, and the conversion of tool results to text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from recollect.agent.arguments import Unfit
-from recollect.agent.tools import text_of, tool_of
-from recollect.inference.threads import Threads
+from recollect.agent.tool_schema import InvalidArgument
+from recollect.agent.tools import build_tool, format_tool_result
+from recollect.models.llm import WorkerThreads
 
 Q = {"q": {"type": "string"}}
 
@@ -38,11 +38,11 @@ class Query:
         {"properties": None},
     ],
 )
-def test_a_parameter_that_is_not_declared_is_refused(schema: dict[str, Any]):
-    # Mutant: whatever the model makes up reaches the function, which may have parameters that are not for it.
-    tool = tool_of(Query(**schema))
-    with pytest.raises(Unfit, match="there is no parameter 'as_admin'"):
-        tool.fit({"as_admin": True})
+def test_undeclared_parameter_is_refused(schema: dict[str, Any]):
+    # Mutant: undeclared arguments reach the function, which may have parameters that the model must not set.
+    tool = build_tool(Query(**schema))
+    with pytest.raises(InvalidArgument, match="there is no parameter 'as_admin'"):
+        tool.convert({"as_admin": True})
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_a_parameter_that_is_not_declared_is_refused(schema: dict[str, Any]):
         {"properties": Q, "anyOf": [{"properties": {"as_admin": {}}}]},
     ],
 )
-def test_unless_the_schema_takes_more_than_it_names(schema: dict[str, Any]):
-    assert tool_of(Query(**schema)).fit({"q": "x", "as_admin": True}) == {"q": "x", "as_admin": True}
+def test_undeclared_parameter_is_passed_if_the_schema_allows_it(schema: dict[str, Any]):
+    assert build_tool(Query(**schema)).convert({"q": "x", "as_admin": True}) == {"q": "x", "as_admin": True}
 
 
 @dataclass
@@ -68,28 +68,28 @@ class Written:
         return "written"
 
 
-async def test_what_may_be_long_is_made_a_text_in_a_thread(monkeypatch: pytest.MonkeyPatch):
-    # Mutant: on the loop, which then stands still.
+async def test_long_results_are_formatted_in_a_thread(monkeypatch: pytest.MonkeyPatch):
+    # Mutant: formatted on the event loop, which blocks it.
     import recollect.agent.tools as tools
 
     seen: list[str] = []
-    text_of = tools.text_of
+    text_of = tools.format_tool_result
 
     def watched(answer: Any) -> str:
         seen.append("loop" if threading.current_thread() is here else "thread")
         return text_of(answer)
 
     here = threading.current_thread()
-    monkeypatch.setattr(tools, "text_of", watched)
+    monkeypatch.setattr(tools, "format_tool_result", watched)
     short = ["word", {"a": [1, 2.5, None, True]}, None, b"bytes", [{"b": "text"}] * 100]
     long = ["word " * 5000, [{"b": "text"}] * 3000, {"a": ["word " * 5000]}, Written(), Row("a"), [[[["x" * 30_000]]]]]
 
     async def give(at: int) -> Any:
         return [*short, *long][at]
 
-    tool = tool_of(give)
+    tool = build_tool(give)
     for at in range(len(short) + len(long)):
-        assert (await tool.call({"at": at}, "key", Threads("tool"))).text
+        assert (await tool.call({"at": at}, "key", WorkerThreads("tool"))).text
     assert seen == ["loop"] * len(short) + ["thread"] * len(long)
 
 
@@ -102,17 +102,17 @@ async def test_what_may_be_long_is_made_a_text_in_a_thread(monkeypatch: pytest.M
         [[]] * 3000,
     ],
 )
-def test_a_long_answer_reads_like_a_short_one(answer: Any):
-    # Mutant: a comma too few between the pieces.
-    assert text_of(answer) == json.dumps(answer, ensure_ascii=False)
+def test_long_result_is_formatted_like_a_short_one(answer: Any):
+    # Mutant: a missing comma between the chunks.
+    assert format_tool_result(answer) == json.dumps(answer, ensure_ascii=False)
 
 
-def test_what_is_long_and_no_json_is_shown_as_python_would():
+def test_long_result_that_is_not_json_is_formatted_as_python():
     rows = [{"at": date(2026, 1, 1)}] * 3000
-    assert text_of(rows) == str(rows)
-    assert text_of({"rows": rows}) == str({"rows": rows})
-    assert text_of([float("nan")] * 3000) == str([float("nan")] * 3000)
-    assert text_of([{"type": "text", "text": "line"}] * 3000) == "\n".join(["line"] * 3000)
+    assert format_tool_result(rows) == str(rows)
+    assert format_tool_result({"rows": rows}) == str({"rows": rows})
+    assert format_tool_result([float("nan")] * 3000) == str([float("nan")] * 3000)
+    assert format_tool_result([{"type": "text", "text": "line"}] * 3000) == "\n".join(["line"] * 3000)
     itself: list[Any] = ["word " * 9000]
     itself.append(itself)
-    assert text_of(itself).endswith("[...]]]")
+    assert format_tool_result(itself).endswith("[...]]]")

@@ -1,4 +1,4 @@
-"""The measures mean what they say, and the evaluation prints every field that is promised."""
+"""Measures of the evaluation, its data files, and its output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recollect.errors import BadInput
 from recollect.evals import locomo
-from recollect.evals.metrics import mean, ndcg_at, percentile, recall_at
+from recollect.evals.locomo import compute_mean, compute_ndcg, compute_percentile, compute_recall
 
 CONVERSATION = {
     "sample_id": "conv-1",
@@ -46,7 +46,7 @@ CONVERSATION = {
 }
 
 
-def written(directory: Path, content: Any) -> Path:
+def write_locomo(directory: Path, content: Any) -> Path:
     path = directory / "locomo.json"
     path.write_text(json.dumps(content), "utf-8")
     return path
@@ -54,55 +54,55 @@ def written(directory: Path, content: Any) -> Path:
 
 class TestMeasures:
     def test_recall_is_the_fraction_found(self):
-        assert recall_at(1, "abc", {"a"}) == 1.0
-        assert recall_at(1, "abc", {"b"}) == 0.0
-        assert recall_at(2, "abc", {"b", "z"}) == 0.5
-        assert recall_at(10, "abc", {"a", "b", "c"}) == 1.0
+        assert compute_recall(1, "abc", {"a"}) == 1.0
+        assert compute_recall(1, "abc", {"b"}) == 0.0
+        assert compute_recall(2, "abc", {"b", "z"}) == 0.5
+        assert compute_recall(10, "abc", {"a", "b", "c"}) == 1.0
 
     def test_ndcg_prefers_the_front(self):
-        assert ndcg_at(10, "abc", {"a"}) == 1.0
-        assert ndcg_at(10, "abc", {"b"}) == pytest.approx(1 / math.log2(3))
-        assert ndcg_at(10, "abc", {"a", "b"}) == 1.0
-        assert ndcg_at(2, "abc", {"c"}) == 0.0
-        assert ndcg_at(1, "abc", {"a", "b"}) == 1.0
+        assert compute_ndcg(10, "abc", {"a"}) == 1.0
+        assert compute_ndcg(10, "abc", {"b"}) == pytest.approx(1 / math.log2(3))
+        assert compute_ndcg(10, "abc", {"a", "b"}) == 1.0
+        assert compute_ndcg(2, "abc", {"c"}) == 0.0
+        assert compute_ndcg(1, "abc", {"a", "b"}) == 1.0
 
     @given(st.permutations(range(8)), st.sets(st.integers(0, 9), min_size=1), st.integers(1, 10))
     def test_all_measures_are_fractions(self, ranking: list[int], wanted: set[int], k: int):
-        assert 0.0 <= recall_at(k, ranking, wanted) <= 1.0
-        assert 0.0 <= ndcg_at(k, ranking, wanted) <= 1.0 + 1e-9
+        assert 0.0 <= compute_recall(k, ranking, wanted) <= 1.0
+        assert 0.0 <= compute_ndcg(k, ranking, wanted) <= 1.0 + 1e-9
 
     def test_percentiles_are_values_that_occurred(self):
-        assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
-        assert percentile([float(n) for n in range(1, 101)], 0.95) == 95.0
-        assert percentile([], 0.5) == 0.0
-        assert mean([]) == 0.0
+        assert compute_percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+        assert compute_percentile([float(n) for n in range(1, 101)], 0.95) == 95.0
+        assert compute_percentile([], 0.5) == 0.0
+        assert compute_mean([]) == 0.0
 
 
 class TestLoad:
     def test_turns_and_questions_are_read(self, tmp_path: Path):
-        [talk] = locomo.load(written(tmp_path, [CONVERSATION]))
-        assert [turn.id for turn in talk.turns] == ["D1:1", "D1:2", "D2:1", "D2:2"]
-        assert talk.turns[2].text == "I adopted a puppy. [shares image: a brown dog]"
-        assert [asked.category for asked in talk.questions] == [2, 4, 1, 3]
-        assert talk.questions[2].evidence == {"D1:2", "D2:2"}
-        assert talk.questions[3].evidence == {"D2:2"}
+        [conversation] = locomo.load_conversations(write_locomo(tmp_path, [CONVERSATION]))
+        assert [turn.id for turn in conversation.turns] == ["D1:1", "D1:2", "D2:1", "D2:2"]
+        assert conversation.turns[2].text == "I adopted a puppy. [shares image: a brown dog]"
+        assert [question.category for question in conversation.questions] == [2, 4, 1, 3]
+        assert conversation.questions[2].evidence == {"D1:2", "D2:2"}
+        assert conversation.questions[3].evidence == {"D2:2"}
 
     @pytest.mark.parametrize(
         "content", [{}, [1], [{"conversation": {}}], [{"conversation": [], "qa": []}], "text", None]
     )
-    def test_another_file_is_refused(self, tmp_path: Path, content: Any):
+    def test_invalid_file_is_refused(self, tmp_path: Path, content: Any):
         with pytest.raises(BadInput, match="LoCoMo"):
-            locomo.load(written(tmp_path, content))
+            locomo.load_conversations(write_locomo(tmp_path, content))
 
-    def test_a_missing_file_is_refused(self, tmp_path: Path):
+    def test_missing_file_is_refused(self, tmp_path: Path):
         with pytest.raises(BadInput, match="cannot be read"):
-            locomo.load(tmp_path / "none.json")
+            locomo.load_conversations(tmp_path / "none.json")
 
 
-def test_the_command_prints_every_field_that_is_promised(tmp_path: Path):
-    done = command(tmp_path, written(tmp_path, [CONVERSATION]), "--json")
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+def test_command_prints_every_documented_field(tmp_path: Path):
+    process = run_command(tmp_path, write_locomo(tmp_path, [CONVERSATION]), "--json")
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
     assert set(result["turn"]) >= {"recall@1", "recall@5", "recall@10", "recall@25", "ndcg@10"}
     assert set(result["session"]) >= {"recall@5", "recall@10"}
     assert set(result["by_category"]) == {"multi-hop", "temporal", "open-domain", "single-hop"}
@@ -113,16 +113,16 @@ def test_the_command_prints_every_field_that_is_promised(tmp_path: Path):
     assert result["turn"]["recall@1"] < 1.0
 
 
-def test_a_category_without_questions_is_left_out_of_the_table(tmp_path: Path):
+def test_table_omits_categories_without_questions(tmp_path: Path):
     single = {**CONVERSATION, "qa": CONVERSATION["qa"][:1]}  # type: ignore[index]
-    done = command(tmp_path, written(tmp_path, [single, {**single, "sample_id": "conv-2", "qa": []}]))
-    assert done.returncode == 0, done.stderr
-    assert "temporal" in done.stdout
-    assert "multi-hop" not in done.stdout
+    process = run_command(tmp_path, write_locomo(tmp_path, [single, {**single, "sample_id": "conv-2", "qa": []}]))
+    assert process.returncode == 0, process.stderr
+    assert "temporal" in process.stdout
+    assert "multi-hop" not in process.stdout
 
 
-def command(directory: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    program = "from recollect.interfaces.cli import main; main()"
+def run_command(directory: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    program = "from recollect.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", program, "eval", "locomo", *map(str, arguments)],
         capture_output=True, text=True, timeout=120, cwd=directory, env={**os.environ, "COLUMNS": "200"},

@@ -1,4 +1,4 @@
-"""A language model's facts count only where they quote what was said, however badly the answer is written."""
+"""Facts extracted by a language model: answer formats, and facts without a quote."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recollect.lifecycle.extraction import facts_in
-from recollect.lifecycle.spoken import Spoken, spoken
-from recollect.stores.ops import Entry
-from recollect.values import Scope
+from recollect.lifecycle.llm_extraction import parse_extracted_facts
+from recollect.lifecycle.utterances import Utterance, parse_utterance
+from recollect.stores.writes import Entry
+from recollect.types import Scope
 
-SAID = ("We moved the standup to 9:30 because Lena is in Kyoto now.", "What is the weather like?")
+MESSAGES = ("We moved the standup to 9:30 because Lena is in Kyoto now.", "What is the weather like?")
 
 
-def heard() -> list[Spoken]:
+def make_utterances() -> list[Utterance]:
     space = Scope(user="ada", session="s").space("conversation")
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    found = [spoken(space, Entry(id=f"e{n}", kind="user", content=text, at=at)) for n, text in enumerate(SAID)]
-    return [one for one in found if one is not None]
+    found = [
+        parse_utterance(space, Entry(id=f"e{n}", kind="user", content=text, at=at)) for n, text in enumerate(MESSAGES)
+    ]
+    return [utterance for utterance in found if utterance is not None]
 
 
 GOOD = {"message": 0, "quote": "Lena is in Kyoto now", "fact": "Lena is in Kyoto."}
 
 
-def facts(answer: str) -> list[str]:
-    return [one.fact for one in facts_in(answer, heard())]
+def extract_facts(answer: str) -> list[str]:
+    return [fact.fact for fact in parse_extracted_facts(answer, make_utterances())]
 
 
 @pytest.mark.parametrize(
@@ -36,14 +38,14 @@ def facts(answer: str) -> list[str]:
         json.dumps({"facts": [GOOD]}),
         json.dumps(GOOD),
         f"Sure! Here you go:\n```json\n{json.dumps([GOOD])}\n```\nAnything else?",
-        f'[{json.dumps(GOOD)}, {{"message": 1, "quote": "What is',  # ended too early
+        f'[{json.dumps(GOOD)}, {{"message": 1, "quote": "What is',  # truncated
         json.dumps([{**GOOD, "message": "0"}]),
         json.dumps([{**GOOD, "quote": "lena is  in kyoto now"}]),
         json.dumps([None, 3, "x", [], GOOD]),
     ],
 )
-def test_a_fact_is_found_however_the_answer_is_wrapped(answer: str):
-    assert facts(answer) == ["Lena is in Kyoto."]
+def test_fact_is_found_in_any_answer_format(answer: str):
+    assert extract_facts(answer) == ["Lena is in Kyoto."]
 
 
 @pytest.mark.parametrize(
@@ -67,10 +69,10 @@ def test_a_fact_is_found_however_the_answer_is_wrapped(answer: str):
     ],
     ids=str,
 )
-def test_what_is_not_borne_out_is_dropped(change: dict[str, object]):
-    assert facts(json.dumps([{**GOOD, **change}])) == []
+def test_unsupported_fact_is_dropped(change: dict[str, object]):
+    assert extract_facts(json.dumps([{**GOOD, **change}])) == []
 
 
 @pytest.mark.parametrize("answer", ["", "none", "[]", "{}", "null", "[" * 100_000, "{" * 5000, '{"facts": 3}'])
-def test_an_answer_without_facts_has_none(answer: str):
-    assert facts(answer) == []
+def test_answer_without_facts_gives_none(answer: str):
+    assert extract_facts(answer) == []

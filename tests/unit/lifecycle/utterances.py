@@ -1,11 +1,11 @@
-"""What people say, and whether it deserves to last: labelled by hand, half to tune the rules by and half to test them.
+"""Utterances, hand-labelled with the rule that promotes them.
 
-Tuned on: `TUNING`. Never looked at while the rules were changed: `HELD_OUT`.
+The rules were tuned on `TUNING` only; `HELD_OUT` is for the test.
 """
 
 from __future__ import annotations
 
-# (utterance, rule that should promote something of it; None: nothing)
+# (utterance, rule that promotes a part of it, or None)
 TUNING: list[tuple[str, str | None]] = [
     ("Remember that the staging server is called heron.", "explicit"),
     ("Please remember I'm allergic to penicillin.", "explicit"),
@@ -45,7 +45,7 @@ TUNING: list[tuple[str, str | None]] = [
     ("I have two kids.", "identity"),
     ("Call me Sam.", "identity"),
     ("I'm originally from Ghana.", "identity"),
-    # Nothing of these.
+    # Not promoted.
     ("What units do I prefer?", None),
     ("Do you remember that I like tea?", None),
     ("If I liked coffee I would order one.", None),
@@ -84,7 +84,7 @@ TUNING: list[tuple[str, str | None]] = [
     ("Call me later.", None),
     ("My password is hunter2.", None),
     ("I'm at the airport.", None),
-    # Said of a life that changes.
+    # Changed circumstances.
     ("I don't live in Lisbon anymore.", "correction"),
     ("No, I moved to Porto.", "correction"),
     ("I live in Porto now.", "identity"),
@@ -101,7 +101,7 @@ TUNING: list[tuple[str, str | None]] = [
     ("The cabin key is under the blue pot.", "identity"),
     ("Our first-aid kit is in the hall cupboard.", "identity"),
     ("Tom's birthday is on 12 August.", "identity"),
-    # Idioms and other homes.
+    # Idioms and other meanings of `live` and `key`.
     ("I live in the moment.", None),
     ("I live in constant fear of deadlines.", None),
     ("I live in a small flat.", None),
@@ -121,7 +121,7 @@ TUNING: list[tuple[str, str | None]] = [
     ("The car key is in my pocket.", None),
     ("My wife's birthday is coming up.", None),
     ("The report is on the table.", None),
-    # Recited, not said.
+    # Recalled text.
     ("- I prefer tea. (2026-03-01, from web, unverified)", None),
     (
         '{"memory": "## Relevant knowledge\\n- I prefer tea. (2026-03-01)\\n- I live in Bonn. (2026-03-01, from web)"}',
@@ -172,7 +172,7 @@ HELD_OUT: list[tuple[str, str | None]] = [
     ("My email address is ada@example.org.", "identity"),
     ("I have a severe nut allergy.", "identity"),
     ("My son goes to the international school.", "identity"),
-    # Nothing of these.
+    # Not promoted.
     ("Which colour do I like best?", None),
     ("Can you remember what I told you?", None),
     ("Would I enjoy Vienna?", None),
@@ -221,7 +221,7 @@ HELD_OUT: list[tuple[str, str | None]] = [
     ("I hope my flight is on time.", None),
     ("Let me know if I should always use tabs.", None),
     ("I meant to ask about the invoice.", None),
-    # Said of a life that changes; first seen when the rules for it were written.
+    # Changed circumstances; added when the rules for them were written.
     ("I no longer live in Oslo.", "correction"),
     ("Actually, I live in Hamburg now.", "correction"),
     ("I've moved to Berlin.", "identity"),
@@ -238,7 +238,7 @@ HELD_OUT: list[tuple[str, str | None]] = [
     ("The spare house key is behind the drainpipe.", "identity"),
     ("The fuse box is in the cellar.", "identity"),
     ("My son's name is Leo.", "identity"),
-    # Idioms, other homes, and what nobody looks for later.
+    # Idioms, other meanings, and temporary facts.
     ("I live in hope.", None),
     ("I live in my sweatpants.", None),
     ("I live in a nightmare of merge conflicts.", None),

@@ -1,4 +1,4 @@
-"""What the tests of the Redis store share."""
+"""Fixtures of the Redis tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.servers.redis import RedisServer
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis that the tests of one module may set, stop and start as they like."""
+    """Start a Redis server that the tests of one module may configure, stop and start."""
     started = RedisServer(tmp_path_factory.mktemp("redis")).start()
     yield started
     started.kill()

@@ -1,4 +1,4 @@
-"""Erasing on PostgreSQL: who is in the way and who lacks a right is told, nobody writes into what is being wiped."""
+"""Erasure on PostgreSQL: locks, missing privileges, and writes during a wipe."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from recollect.errors import BadSettings, FencedOut, StoreUnavailable
-from recollect.stores.erasing import Doomed
-from recollect.stores.ops import DropTask
-from recollect.stores.postgres import PostgresStore, settling
-from recollect.stores.postgres import wiped as notes
-from recollect.stores.postgres.address import parted
-from recollect.stores.postgres.locks import task_lock
-from recollect.testing.erasing import erasure, filled
-from recollect.testing.samples import LOG, SPACE, TASKS, put, save
+from recollect.stores.erasure import ErasureSelection
+from recollect.stores.postgres import PostgresStore, erasure
+from recollect.stores.postgres import erasure as notes
+from recollect.stores.postgres.connections import split_url
+from recollect.stores.postgres.transactions import build_task_locks
+from recollect.stores.writes import DropTask
+from recollect.testing.factories import LOG, SPACE, TASKS, make_put, make_save
+from recollect.testing.whole_store import fill_store, make_erasure
 from tests.servers.postgres import EMPTY, OWNER, Server
 
 _WAITING = "select 1 from pg_locks where locktype = 'advisory' and not granted"
@@ -26,7 +26,7 @@ _WAITING = "select 1 from pg_locks where locktype = 'advisory' and not granted"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """Rights of users are taken away here."""
+    """Start a server of its own: the tests revoke privileges."""
     started = Server()
     yield started
     started.close()
@@ -40,169 +40,163 @@ def database(server: Server) -> str:
 
 @pytest.fixture
 async def wiped(server: Server, database: str) -> AsyncIterator[PostgresStore]:
-    """A store from which a space has been deleted, and nothing else done yet."""
+    """Open a store with a wiped space that is not purged yet."""
     store = await PostgresStore.open(server.url(database), connections=2)
     async with await psycopg.AsyncConnection.connect(server.url(database)) as connection:
         await connection.execute(EMPTY)
-    await filled(store)
-    await store.enter(erasure())
-    await store.wipe("e1", Doomed((SPACE, LOG)))
+    await fill_store(store)
+    await store.add_erasure(make_erasure())
+    await store.wipe("e1", ErasureSelection((SPACE, LOG)))
     yield store
     await store.close()
 
 
-async def waits(store: PostgresStore) -> str:
-    """What an attempt to settle is waiting for."""
-    assert not await store.settle()
+async def get_wait_reason(store: PostgresStore) -> str:
+    """Try to purge, and return the reason why the erasure is pending."""
+    assert not await store.purge_copies()
     [row] = await store.ledger()
     scan = await store.scan(row.evidence)
-    assert not scan.clean
-    [said] = scan.waits
-    return said
+    assert not scan.is_clean
+    [reason] = scan.waits
+    return reason
 
 
-async def test_somebody_who_holds_a_table_is_not_waited_for(
+async def test_purge_does_not_wait_for_a_table_lock(
     server: Server, database: str, wiped: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(settling, "LOCK_WAIT", "set local lock_timeout = '100ms'")
+    monkeypatch.setattr(erasure, "SET_LOCK_TIMEOUT", "set local lock_timeout = '100ms'")
     with psycopg.connect(server.url(database, "postgres")) as other:
         other.execute("select count(*) from recollect.spaces")
-        assert "lock timeout" in await waits(wiped)
-    assert await wiped.settle()
+        assert "lock timeout" in await get_wait_reason(wiped)
+    assert await wiped.purge_copies()
+
+
+async def get_uncleared(store: PostgresStore) -> str:
+    """Clear statistics and log, and return what the scan says about them; empty if both are clear."""
+    await store.clear_server_copies()
+    [row] = await store.ledger()
+    return next((place for place in (await store.scan(row.evidence)).unseen if "write-ahead log" in place), "")
+
+
+async def test_scan_after_purge_names_statistics_and_log(wiped: PostgresStore):
+    assert await wiped.purge_copies()
+    [row] = await wiped.ledger()
+    scan = await wiped.scan(row.evidence)
+    assert (scan.is_clean, "thorough=True" in str(scan.unseen)) == (True, True)
+    assert await get_uncleared(wiped) == ""
 
 
 @pytest.mark.parametrize(
     ("taken", "given", "lacking"),
     [
-        ("revoke pg_monitor from {}", "grant pg_monitor to {}", "look at the list"),
-        ("revoke pg_checkpoint from {}", "grant pg_checkpoint to {}", "make a checkpoint"),
+        ("revoke pg_monitor from {}", "grant pg_monitor to {}", "pg_ls_waldir"),
+        ("revoke pg_checkpoint from {}", "grant pg_checkpoint to {}", "CHECKPOINT"),
         (
             "revoke execute on function pg_switch_wal() from {}",
             "grant execute on function pg_switch_wal() to {}",
-            "go on to its next file",
+            "pg_switch_wal",
         ),
     ],
 )
-async def test_without_a_right_it_is_pending_and_says_which_to_grant(
+async def test_clear_without_a_privilege_names_the_grant(
     server: Server, database: str, wiped: PostgresStore, taken: str, given: str, lacking: str
 ):
     with server.admin(database) as admin:
         admin.execute(taken.format(OWNER).encode())
-        said = await waits(wiped)
-        assert (lacking in said, "grant pg_checkpoint, pg_monitor to recollect" in said) == (True, True)
-        again = await waits(wiped)
+        reason = await get_uncleared(wiped)
         admin.execute(given.format(OWNER).encode())
-    assert again == said
-    assert await wiped.settle()
+    assert (lacking in reason, "grant pg_checkpoint, pg_monitor to USER" in reason) == (True, True)
+    assert await get_uncleared(wiped) == ""
 
 
-async def test_what_another_has_to_do_is_seen_once_it_is_done(server: Server, database: str, wiped: PostgresStore):
-    """Without the right to a checkpoint or another file, the server's own doing is enough."""
-    with server.admin(database) as admin:
-        admin.execute(f"revoke execute on function pg_switch_wal() from {OWNER}".encode())
-        await waits(wiped)
-        for _ in range(60):
-            admin.execute("select pg_current_xact_id(); select pg_switch_wal(); checkpoint")
-            if await wiped.settle():
-                break
-        admin.execute(f"grant execute on function pg_switch_wal() to {OWNER}".encode())
-        assert admin.execute("select count(*) from recollect.wiped").fetchone() == (0,)
-
-
-async def test_files_of_the_log_that_a_replica_needs_are_waited_for(
-    server: Server, database: str, wiped: PostgresStore
-):
+async def test_clear_names_wal_files_that_a_replica_needs(server: Server, database: str, wiped: PostgresStore):
     with server.admin(database) as admin:
         admin.execute("select pg_create_physical_replication_slot('replica', true)")
         try:
-            assert "older files of the server's log are kept" in await waits(wiped)
+            assert "older WAL files are kept" in await get_uncleared(wiped)
             [row] = await wiped.ledger()
-            assert any("replicas" in said for said in (await wiped.scan(row.evidence)).unseen)
+            assert any("replicas" in reason for reason in (await wiped.scan(row.evidence)).unseen)
         finally:
             admin.execute("select pg_drop_replication_slot('replica')")
-    assert await wiped.settle()
+    assert await get_uncleared(wiped) == ""
 
 
-async def test_whoever_does_not_own_the_database_is_told_what_its_owner_has_to_do(
+async def test_clear_by_a_user_who_does_not_own_the_database_names_the_cause(
     server: Server, database: str, wiped: PostgresStore
 ):
     with server.admin(database) as admin:
         admin.execute(f"alter database {database} owner to postgres".encode())
-        assert "vacuum full pg_catalog.pg_statistic" in await waits(wiped)
-        admin.execute("vacuum full pg_catalog.pg_statistic")
-        assert await wiped.settle()
+        assert "only the owner of the database" in await get_uncleared(wiped)
         admin.execute(f"alter database {database} owner to {OWNER}".encode())
 
 
-async def test_on_another_server_everything_is_done_once_more(server: Server, database: str, wiped: PostgresStore):
+async def test_purge_on_another_server_rewrites_the_tables_again(server: Server, database: str, wiped: PostgresStore):
     with server.admin(database) as admin:
-        admin.execute("update recollect.wiped set server = 7, xid = '4000000000', ended = 'FF/FF'")
+        admin.execute("update recollect.wiped set server = 7, xid = '4000000000'")
         before = admin.execute("select relfilenode from pg_class where relname ~ '^spaces_[0-9]+$'").fetchall()
-        assert await wiped.settle()
+        assert await wiped.purge_copies()
         after = admin.execute("select relfilenode from pg_class where relname ~ '^spaces_[0-9]+$'").fetchall()
     assert len(set(before) - set(after)) == 1
 
 
-async def test_a_row_of_nobodys_is_not_left_in_a_table_that_is_empty(wiped: PostgresStore):
-    await wiped.wipe("e1", Doomed(tuple(await wiped.holdings())))
-    assert await wiped.settle()
-    assert (await wiped.holdings(), await wiped.tenants(), await wiped.check()) == ([], [], [])
+async def test_purge_of_a_wiped_store_leaves_no_spaces_or_tenants(wiped: PostgresStore):
+    await wiped.wipe("e1", ErasureSelection(tuple(await wiped.list_traced_spaces())))
+    assert await wiped.purge_copies()
+    assert (await wiped.list_traced_spaces(), await wiped.tenants(), await wiped.check()) == ([], [], [])
 
 
-async def test_an_index_by_meaning_of_a_space_that_is_gone_goes_too(
-    server: Server, database: str, wiped: PostgresStore
-):
+async def test_purge_drops_the_vector_index_of_a_deleted_space(server: Server, database: str, wiped: PostgresStore):
     with server.admin(database) as admin:
         part = admin.execute("select part from recollect.wiped").fetchall()[0][0]
         admin.execute(f"create index near_1_a_4 on recollect.vectors_{part} (space) where space = 1".encode())
-        assert await wiped.settle()
+        assert await wiped.purge_copies()
         assert admin.execute("select to_regclass('recollect.near_1_a_4')").fetchone() == (None,)
 
 
 @pytest.mark.parametrize("task", ["a", "brand new"])
-async def test_nobody_writes_a_task_into_a_space_that_is_being_wiped(wiped: PostgresStore, task: str):
-    """Whoever has read the space's number and not written yet would write rows that nobody finds again."""
-    await wiped.write(save("[1]", task="a"))
-    async with wiped._server.writing(TASKS.tenant, task_lock(TASKS, task)) as writer:
-        erasing = asyncio.create_task(wiped.wipe("e1", Doomed((TASKS,))))
-        while not erasing.done() and not await writer.rows(_WAITING, {}):
+async def test_task_write_waits_for_a_concurrent_wipe(wiped: PostgresStore, task: str):
+    """A task write that has read the id of the space would otherwise write orphaned rows."""
+    await wiped.write(make_save("[1]", task="a"))
+    async with wiped._server.begin_write(TASKS.tenant, build_task_locks(TASKS, task)) as writer:
+        erasing = asyncio.create_task(wiped.wipe("e1", ErasureSelection((TASKS,))))
+        while not erasing.done() and not await writer.fetch_rows(_WAITING, {}):
             pass
         assert not erasing.done()
     await erasing
-    assert TASKS not in await wiped.holdings()
+    assert TASKS not in await wiped.list_traced_spaces()
 
 
-async def test_a_task_in_somebodys_hands_is_taken_from_them(wiped: PostgresStore):
+async def test_wipe_fences_out_a_worker_that_holds_the_task(wiped: PostgresStore):
     lease = await wiped.claim(TASKS, "a", "worker", timedelta(minutes=5))
-    await wiped.wipe("e1", Doomed((), (DropTask(TASKS, "a"),)))
+    await wiped.wipe("e1", ErasureSelection((), (DropTask(TASKS, "a"),)))
     with pytest.raises(FencedOut):
         await wiped.renew(lease, timedelta(minutes=5))
 
 
-async def test_a_deletion_that_fails_in_the_middle_leaves_everything(
+async def test_failed_wipe_is_rolled_back(
     server: Server, database: str, wiped: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ):
-    await wiped.write(put("a9", [1, 0, 0, 0], "rare"))
+    await wiped.write(make_put("a9", [1, 0, 0, 0], "rare"))
 
     async def failing(*_: object) -> None:
         raise psycopg.OperationalError("the line is cut")
 
-    monkeypatch.setattr(notes, "note", failing)
+    monkeypatch.setattr(notes, "note_partitions", failing)
     with pytest.raises(StoreUnavailable):
-        await wiped.wipe("e1", Doomed((SPACE,)))
+        await wiped.wipe("e1", ErasureSelection((SPACE,)))
     assert [item.id for item in await wiped.get(SPACE, "a9")] == ["a9"]
 
 
-class TestTheAddress:
-    def test_receipts_are_named_in_it(self, tmp_path: Path):
+class TestSplitUrl:
+    def test_url_with_receipts_returns_the_path(self, tmp_path: Path):
         path = tmp_path / "a b.jsonl"
         url = f"postgresql://host/db?sslmode=require&receipts={str(path).replace(' ', '%20')}&connect_timeout=3"
-        assert parted(url) == ("postgresql://host/db?sslmode=require&connect_timeout=3", path)
-        assert parted(f"postgresql://host/db?receipts={tmp_path}/r") == ("postgresql://host/db", tmp_path / "r")
+        assert split_url(url) == ("postgresql://host/db?sslmode=require&connect_timeout=3", path)
+        assert split_url(f"postgresql://host/db?receipts={tmp_path}/r") == ("postgresql://host/db", tmp_path / "r")
 
-    def test_without_them_it_is_as_it_was(self):
-        assert parted("postgresql://host/db?sslmode=require") == ("postgresql://host/db?sslmode=require", None)
+    def test_url_without_receipts_is_unchanged(self):
+        assert split_url("postgresql://host/db?sslmode=require") == ("postgresql://host/db?sslmode=require", None)
 
-    def test_no_name_is_refused(self):
+    def test_empty_receipts_path_is_refused(self):
         with pytest.raises(BadSettings, match="names no file"):
-            parted("postgresql://host/db?receipts=")
+            split_url("postgresql://host/db?receipts=")

@@ -1,4 +1,4 @@
-"""Through a real PgBouncer: each transaction may be on another connection, and nobody can tell."""
+"""The PostgreSQL store behind a real PgBouncer, where each transaction may use another connection."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import psycopg
 import pytest
 
 from recollect.errors import StoreUnavailable
-from recollect.stores.evidence import Ask
-from recollect.stores.ops import Append, Entry
+from recollect.stores.filters import Where
 from recollect.stores.postgres import PostgresStore, connections
-from recollect.stores.postgres.journey import remember, remembers
-from recollect.stores.where import Where
-from recollect.testing import DurableContract, ErasingContract, ManualClock, TasksContract
-from recollect.testing.gathering import GatheringContract
-from recollect.testing.samples import MODEL, START, put, save
-from recollect.values import Scope
+from recollect.stores.postgres.connections import PostgresConnection
+from recollect.stores.search import EvidenceQuery
+from recollect.stores.writes import Append, Entry
+from recollect.testing import DurableContract, ErasureContract, ManualClock, TasksContract
+from recollect.testing.factories import MODEL, START, make_put, make_save
+from recollect.testing.search import SearchContract
+from recollect.types import Scope
 from tests.servers.pooler import Pooler
 from tests.servers.postgres import EMPTY, Server
 
 CLIENTS, ROUNDS = 8, 6
-_LEFT = """
+_SESSION_STATE = """
     select coalesce(current_setting('recollect.tenant', true), ''),
         coalesce(current_setting('recollect.everyone', true), ''),
         current_setting('plan_cache_mode'),
@@ -69,59 +69,57 @@ async def reopen(
     await opened[-1].close()
 
 
-class TestThroughAPooler(TasksContract, GatheringContract, DurableContract, ErasingContract):
+class TestPooledContracts(TasksContract, SearchContract, DurableContract, ErasureContract):
     pass
 
 
-async def _busy(store: PostgresStore, name: str) -> list[Any]:
-    """Everything a tenant of its own does, which must not see the others."""
+async def _use_as_tenant(store: PostgresStore, name: str) -> list[Any]:
+    """Write and read as one tenant, and return the data that it sees."""
     scope = Scope(tenant=f"tenant-{name}", user="ada")
     log, where = scope.space("conversation"), Where(scope.space("semantic"))
     seen: list[Any] = []
     for number in range(ROUNDS):
         entry = Entry(id=f"e{number}", kind="user", content=name, at=START)
-        await store.write(put(f"i{number}", [1, 0, 0, 0], name, scope=scope), Append(space=log, entry=entry))
-        ask = Ask(where, None, (name,), 10, 0, MODEL)
+        await store.write(make_put(f"i{number}", [1, 0, 0, 0], name, scope=scope), Append(space=log, entry=entry))
+        ask = EvidenceQuery(where, None, (name,), 10, 0, MODEL)
         seen.append(await store.gather(ask, lambda found, lookup: len(lookup.items([b.id for b in found.briefs]))))
         seen.append({one.content for one in await store.recent(log)})
     return seen
 
 
-async def test_many_tenants_at_once_on_few_connections_see_only_their_own(store: PostgresStore):
+async def test_tenants_on_shared_connections_see_only_their_own_data(store: PostgresStore):
     names = [f"name{number}" for number in range(CLIENTS)]
     async with asyncio.TaskGroup() as group:
-        busy = [group.create_task(_busy(store, name)) for name in names]
+        busy = [group.create_task(_use_as_tenant(store, name)) for name in names]
     for name, task in zip(names, busy, strict=True):
         assert task.result() == [one for number in range(ROUNDS) for one in (number + 1, {name})]
 
 
-async def test_nothing_stays_with_a_connection(store: PostgresStore, pooled_url: str):
-    await _busy(store, "ada")
+async def test_connection_keeps_no_session_state(store: PostgresStore, pooled_url: str):
+    await _use_as_tenant(store, "ada")
     await store.check()
-    looking = psycopg.AsyncConnection.connect(pooled_url, autocommit=True, prepare_threshold=None)
-    async with await looking as connection:
-        for _ in range(6):  # each time on the next one
-            assert await (await connection.execute(_LEFT)).fetchone() == ("", "", "auto", 0, 0)
+    connecting = psycopg.AsyncConnection.connect(pooled_url, autocommit=True, prepare_threshold=None)
+    async with await connecting as connection:
+        for _ in range(6):  # each time on the next connection
+            assert await (await connection.execute(_SESSION_STATE)).fetchone() == ("", "", "auto", 0, 0)
 
 
-async def test_a_connection_knows_whether_a_pooler_is_in_between(store: PostgresStore, postgres: Server):
+async def test_connection_detects_a_pooler(store: PostgresStore, postgres: Server):
     await store.check()
-    assert [remembers(one) for one in store._server._connections._idle] == [False]
+    assert [one.prepared for one in store._server._idle] == [None]
     direct = await PostgresStore.open(postgres.url("pooled"), connections=1)
     await direct.check()
-    assert [remembers(one) for one in direct._server._connections._idle] == [True]
+    assert [one.prepared is None for one in direct._server._idle] == [False]
     await direct.close()
 
 
-async def test_statements_that_a_server_remembers_are_missed_behind_a_pooler(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-):
-    ready = connections._made_ready
+async def test_prepared_statements_fail_behind_a_pooler(store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
+    configure = connections._configure_connection
 
-    async def believing(connection: psycopg.AsyncConnection[Any]) -> None:
-        await ready(connection)
-        remember(connection)
+    async def configure_as_direct(connection: PostgresConnection) -> None:
+        await configure(connection)
+        connection.prepared = {}
 
-    monkeypatch.setattr(connections, "_made_ready", believing)
+    monkeypatch.setattr(connections, "_configure_connection", configure_as_direct)
     with pytest.raises(StoreUnavailable, match="prepared statement"):
-        await asyncio.gather(*(store.write(put(f"i{number}"), save("[1]")) for number in range(20)))
+        await asyncio.gather(*(store.write(make_put(f"i{number}"), make_save("[1]")) for number in range(20)))

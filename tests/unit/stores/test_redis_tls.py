@@ -1,4 +1,4 @@
-"""Redis over TLS: a line that is kept private, and what is told when nobody can vouch for the other end."""
+"""Redis over TLS: trusted and untrusted certificates, and the error messages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import redis
 
 from recollect.errors import BadSettings, StoreUnavailable
 from recollect.stores.redis import RedisStore
-from recollect.stores.redis.failures import passes
-from recollect.stores.redis.server import Patience
-from recollect.testing.samples import LOG, append, ids
+from recollect.stores.redis.client import RedisTimeouts, is_transient
+from recollect.testing.factories import LOG, list_ids, make_append
 from tests.servers.redis import RedisServer
 from tests.servers.tls import Certificate, TlsFront
 
-HASTY = Patience(answer=0.3, altogether=0.5)
-# What a certificate says is told at once: nobody waits as long as this.
-PATIENT = Patience(answer=60, altogether=60)
+SHORT_TIMEOUTS = RedisTimeouts(response=0.3, total=0.5)
+# Certificate errors are not retried: these timeouts are never reached.
+LONG_TIMEOUTS = RedisTimeouts(response=60, total=60)
 
 
 @pytest.fixture(scope="module")
@@ -25,49 +24,49 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return Certificate.made(tmp_path_factory.mktemp("certificate"))
 
 
-async def test_a_line_that_the_authority_vouches_for_is_used(server: RedisServer, certificate: Certificate):
+async def test_trusted_certificate_connects(server: RedisServer, certificate: Certificate):
     async with TlsFront(server.port, certificate) as port:
         store = await RedisStore.open(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate.file}")
-        await store.write(append("a"))
-        assert ids(await store.recent(LOG)) == ["a"]
+        await store.write(make_append("a"))
+        assert list_ids(await store.recent(LOG)) == ["a"]
         await store.close()
 
 
 @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
-async def test_one_that_nobody_vouches_for_is_refused(
+async def test_untrusted_certificate_is_refused(
     server: RedisServer, certificate: Certificate, tmp_path: Path, scheme: str
 ):
-    # Mutant: a certificate that counts as a line that was cut, and is tried again until patience ends.
+    # Mutant: a certificate error counts as a lost connection, and is retried until the timeout.
     other = Certificate.made(tmp_path)
     async with TlsFront(server.port, certificate) as port:
         for options in ("", f"?ssl_ca_certs={other.file}"):
             with pytest.raises(StoreUnavailable, match="ssl_ca_certs=/PATH"):
-                await RedisStore.open(f"{scheme}://127.0.0.1:{port}{options}", patience=PATIENT)
+                await RedisStore.open(f"{scheme}://127.0.0.1:{port}{options}", patience=LONG_TIMEOUTS)
 
 
-async def test_one_made_for_another_name_is_refused(server: RedisServer, tmp_path: Path):
+async def test_certificate_for_another_host_is_refused(server: RedisServer, tmp_path: Path):
     elsewhere = Certificate.made(tmp_path, "DNS:redis.example")
     async with TlsFront(server.port, elsewhere) as port:
-        with pytest.raises(StoreUnavailable, match="certificate of another name"):
-            await RedisStore.open(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={elsewhere.file}", patience=PATIENT)
+        with pytest.raises(StoreUnavailable, match="is for another host name"):
+            await RedisStore.open(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={elsewhere.file}", patience=LONG_TIMEOUTS)
 
 
-async def test_an_authority_that_cannot_be_read_is_told_of(server: RedisServer, certificate: Certificate):
+async def test_unreadable_ca_file_is_refused(server: RedisServer, certificate: Certificate):
     async with TlsFront(server.port, certificate) as port:
         for file in (certificate.file.with_name("missing.pem"), certificate.key):
-            with pytest.raises(BadSettings, match="files in PEM form"):
-                await RedisStore.open(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={file}", patience=PATIENT)
+            with pytest.raises(BadSettings, match="name PEM files"):
+                await RedisStore.open(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={file}", patience=LONG_TIMEOUTS)
 
 
-async def test_who_speaks_another_language_is_told_which(server: RedisServer, certificate: Certificate):
+async def test_protocol_mismatch_names_the_url_scheme(server: RedisServer, certificate: Certificate):
     with pytest.raises(StoreUnavailable, match="speaks TLS"):
-        await RedisStore.open(f"{server.url.replace('redis', 'rediss')}", patience=HASTY)
+        await RedisStore.open(f"{server.url.replace('redis', 'rediss')}", patience=SHORT_TIMEOUTS)
     async with TlsFront(server.port, certificate) as port:
-        with pytest.raises(StoreUnavailable, match="if not: rediss://"):
-            await RedisStore.open(f"redis://127.0.0.1:{port}/0", patience=HASTY)
+        with pytest.raises(StoreUnavailable, match="if it does: rediss://"):
+            await RedisStore.open(f"redis://127.0.0.1:{port}/0", patience=SHORT_TIMEOUTS)
 
 
-def test_what_a_caller_was_handling_is_not_taken_for_the_reason():
-    cut = redis.ConnectionError("Connection closed by server.")
-    cut.__context__ = FileNotFoundError(2, "No such file or directory")
-    assert passes(cut)
+def test_unrelated_exception_context_is_not_the_cause():
+    error = redis.ConnectionError("Connection closed by server.")
+    error.__context__ = FileNotFoundError(2, "No such file or directory")
+    assert is_transient(error)

@@ -1,4 +1,4 @@
-"""What is deleted is gone from the bytes on disk, and not only from the answers."""
+"""Deleted data leaves no bytes in the files of a SQLite store."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import apsw
 import numpy as np
 import pytest
 
-from recollect.stores.ops import Clear, Delete, DropTask, Journal, Model, Put, Save
+from recollect.stores.codec import normalize_vectors, pack_vectors
 from recollect.stores.sqlite import SqliteStore
-from recollect.stores.vectors import normalised, packed
-from recollect.testing.samples import EVERYTHING, LOG, SPACE, TASKS, append, ids, item
-from recollect.values import Turn
+from recollect.stores.writes import Clear, Delete, DropTask, Journal, Model, Put, Save
+from recollect.testing.factories import EVERYTHING, LOG, SPACE, TASKS, find_nearest, list_ids, make_append, make_item
+from recollect.types import Turn
 
 MODEL = Model("wide", 64, "f")
 CANARIES = 100
 
 
-def canary(n: int) -> str:
+def make_canary(n: int) -> str:
     return f"canary{n:03}q{(n * 7919) % 1000:03}"
 
 
-def traces(path: Path, wanted: dict[str, bytes]) -> set[str]:
-    """Which of the wanted bytes any file of the store holds."""
+def find_traces(path: Path, wanted: dict[str, bytes]) -> set[str]:
+    """Return the names of the byte strings that a file of the store contains."""
     files = [file for file in path.parent.iterdir() if file.name.startswith(path.name)]
     raw = b"".join(file.read_bytes() for file in files)
     return {name for name, needle in wanted.items() if needle in raw}
 
 
-def empty_the_log(path: Path) -> None:
-    """Everything into the main file, and the write-ahead log cut to nothing."""
+def truncate_wal(path: Path) -> None:
+    """Write the WAL back into the main file and truncate it."""
     connection = apsw.Connection(str(path))
     busy, _, _ = connection.execute("pragma wal_checkpoint(truncate)").get
     assert busy == 0
@@ -41,7 +41,7 @@ def empty_the_log(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-async def test_nothing_of_an_item_is_left_in_the_file(tmp_path: Path, how: str):
+async def test_deleted_or_replaced_item_leaves_no_bytes(tmp_path: Path, how: str):
     # Mutant: without FTS5's secure-delete the terms of some canaries stay in old segments of the index.
     path = tmp_path / "store.db"
     store = SqliteStore.open(path)
@@ -50,9 +50,9 @@ async def test_nothing_of_an_item_is_left_in_the_file(tmp_path: Path, how: str):
     wanted: dict[str, bytes] = {}
     for n in range(5 * CANARIES):
         is_canary = n % 5 == 0
-        word = canary(n // 5) if is_canary else f"plain{n}"
+        word = make_canary(n // 5) if is_canary else f"plain{n}"
         put = Put(
-            item=item(
+            item=make_item(
                 f"i{n}",
                 f"the {word} said it would keep {word.upper()} for itself " * (1 + n % 20),
                 metadata={"note": f"meta{word}"},
@@ -68,43 +68,45 @@ async def test_nothing_of_an_item_is_left_in_the_file(tmp_path: Path, how: str):
         if is_canary:
             wanted[f"text {word}"] = word.upper().encode()
             wanted[f"term {word}"] = word.encode()
-            wanted[f"vector {word}"] = packed(normalised(rows[n])).tobytes()
-    assert len(await store.nearest(EVERYTHING, rows[0], limit=1000)) == 5 * CANARIES
-    empty_the_log(path)
-    # Every text and vector can be seen before, or their absence afterwards would mean nothing. Of the terms the
-    # index may keep only what differs from the one before.
-    assert {name for name in wanted if not name.startswith("term")} <= traces(path, wanted)
+            wanted[f"vector {word}"] = pack_vectors(normalize_vectors(rows[n])).tobytes()
+    assert len(await find_nearest(store, EVERYTHING, rows[0], limit=1000)) == 5 * CANARIES
+    truncate_wal(path)
+    # Every text and vector is found before the deletion. The index stores terms with prefix compression,
+    # so that some terms are not found in full.
+    assert {name for name in wanted if not name.startswith("term")} <= find_traces(path, wanted)
     for n in range(CANARIES):
         if how == "deleted":
             await store.write(Delete(SPACE, f"i{5 * n}"))
         else:
-            blank = Put(item=item(f"i{5 * n}", "blank"), vectors=np.ones((1, 64), np.float32), terms=(), model=MODEL)
+            blank = Put(
+                item=make_item(f"i{5 * n}", "blank"), vectors=np.ones((1, 64), np.float32), terms=(), model=MODEL
+            )
             await store.write(blank)
-    empty_the_log(path)
-    assert traces(path, wanted) == set()
-    left = ids(await store.nearest(EVERYTHING, rows[1], limit=1000))
+    truncate_wal(path)
+    assert find_traces(path, wanted) == set()
+    left = list_ids(await find_nearest(store, EVERYTHING, rows[1], limit=1000))
     assert len(left) == (4 if how == "deleted" else 5) * CANARIES
     assert await store.check() == []
     await store.close()
 
 
-async def test_nothing_of_a_log_or_a_task_is_left_in_the_file(tmp_path: Path):
+async def test_deleted_log_or_task_leaves_no_bytes(tmp_path: Path):
     path = tmp_path / "store.db"
     store = SqliteStore.open(path)
     wanted: dict[str, bytes] = {}
     for n in range(CANARIES):
-        word = canary(n)
+        word = make_canary(n)
         wanted[word] = word.encode()
-        await store.write(append(f"e{n}", content=f"it said {word}", metadata={"note": word}))
+        await store.write(make_append(f"e{n}", content=f"it said {word}", metadata={"note": word}))
         lease = await store.claim(TASKS, f"t{n}", "w", timedelta(minutes=1))
         note = Journal(
             space=TASKS, task=f"t{n}", step="s", status="completed", fence=lease.fence, attempts=1,
             idempotency_key="k", result=f'"{word}"',
         )  # fmt: skip
         await store.write(note, Save(space=TASKS, task=f"t{n}", state=f'{{"x": "{word}"}}', fence=lease.fence))
-    empty_the_log(path)
-    assert traces(path, wanted) == set(wanted)
+    truncate_wal(path)
+    assert find_traces(path, wanted) == set(wanted)
     await store.write(Clear(LOG), *(DropTask(TASKS, f"t{n}") for n in range(CANARIES)))
-    empty_the_log(path)
-    assert traces(path, wanted) == set()
+    truncate_wal(path)
+    assert find_traces(path, wanted) == set()
     await store.close()

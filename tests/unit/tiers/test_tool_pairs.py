@@ -1,54 +1,61 @@
-"""Tool calls and results in every shape: who answers whom, and where a sequence may be parted."""
+"""Tool calls and results in every shape: their pairs, and the cut points of a sequence."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.tiers.shapes import text_of
-from recollect.tiers.tool_pairs import cut_after, cut_before, ends_among, ends_of, joints, pending, told
+from recollect.tiers.messages import (
+    cut_after,
+    cut_before,
+    find_cut_points,
+    find_pending_calls,
+    format_message,
+    orphans_to_text,
+    resolve_tool_ids,
+    tool_ids,
+)
 from recollect.tiers.working import WorkingMemory
-from tests.unit.tiers.exchanges import EXCHANGES, histories, message
+from tests.unit.tiers.tool_exchanges import EXCHANGES, histories, message
 
 
-class TestJoints:
+class TestCutPoints:
     @pytest.mark.parametrize("exchange", EXCHANGES)
-    def test_only_around_an_exchange(self, exchange: Any):
+    def test_cut_points_surround_an_exchange(self, exchange: Any):
         items = ["before", *exchange(["a", "b"], "answer"), "after"]
-        assert joints(ends_among(items)) == [0, 1, len(items) - 1, len(items)]
+        assert find_cut_points(resolve_tool_ids(items)) == [0, 1, len(items) - 1, len(items)]
 
     @pytest.mark.parametrize("exchange", EXCHANGES)
-    def test_not_behind_a_call_that_waits(self, exchange: Any):
+    def test_pending_call_has_no_cut_point_after_it(self, exchange: Any):
         items = ["before", exchange(["a"], "answer")[0], "after"]
-        assert joints(ends_among(items), waiting=True) == [0, 1]
-        assert joints(ends_among(items)) == [0, 1, 2, 3]
+        assert find_cut_points(resolve_tool_ids(items), before_pending=True) == [0, 1]
+        assert find_cut_points(resolve_tool_ids(items)) == [0, 1, 2, 3]
 
-    def test_a_result_without_an_id_belongs_to_the_assistant_before_it(self):
+    def test_result_without_an_id_belongs_to_the_previous_assistant(self):
         call = message("assistant", "", tool_calls=[{"function": {"name": "f"}}, {"function": {"name": "g"}}])
         items: list[Any] = ["a", call, message("tool", "one"), message("tool", "two"), "b"]
-        assert joints(ends_among(items)) == [0, 1, 4, 5]
-        assert pending(ends_among(items)) == {}
-        assert joints(ends_among(items[:3]), waiting=True) == [0, 1]
+        assert find_cut_points(resolve_tool_ids(items)) == [0, 1, 4, 5]
+        assert find_pending_calls(resolve_tool_ids(items)) == {}
+        assert find_cut_points(resolve_tool_ids(items[:3]), before_pending=True) == [0, 1]
         talk: list[Any] = [message("assistant", "calling"), message("tool", "one"), message("tool", "two"), "b"]
-        assert joints(ends_among(talk)) == [0, 3, 4]
+        assert find_cut_points(resolve_tool_ids(talk)) == [0, 3, 4]
 
-    def test_an_id_that_nobody_called_by_answers_a_call_without_one(self):
+    def test_unknown_result_id_answers_a_call_without_an_id(self):
         call = message("assistant", "", tool_calls=[{"function": {"name": "f"}}])
         items: list[Any] = [call, message("tool", "one", tool_call_id="x"), "b"]
-        assert joints(ends_among(items)) == [0, 2, 3]
-        assert pending(ends_among(items)) == {}
+        assert find_cut_points(resolve_tool_ids(items)) == [0, 2, 3]
+        assert find_pending_calls(resolve_tool_ids(items)) == {}
 
-    def test_an_id_that_is_used_again_belongs_to_its_last_call(self):
+    def test_reused_id_belongs_to_its_last_call(self):
         once = EXCHANGES[0](["a"], "answer")
-        assert joints(ends_among([*once, *once])) == [0, 2, 4]
+        assert find_cut_points(resolve_tool_ids([*once, *once])) == [0, 2, 4]
 
-    @settings(max_examples=100)
     @given(histories(longest=3), st.data())
-    def test_a_cut_at_a_joint_parts_nothing(self, history: list[Any], data: st.DataObject):
-        ends = ends_among(history)
+    def test_cut_at_a_cut_point_separates_no_pair(self, history: list[Any], data: st.DataObject):
+        ends = resolve_tool_ids(history)
         wanted = data.draw(st.integers(0, len(history)))
         assert cut_before(ends, wanted) <= wanted <= cut_after(ends, wanted)
         for cut in (cut_before(ends, wanted), cut_after(ends, wanted)):
@@ -57,19 +64,19 @@ class TestJoints:
             assert not called & {name for end in ends[cut:] for name in end.results} - recalled
 
 
-class TestTold:
-    def test_a_result_becomes_text_in_the_shape_it_came_in(self):
+class TestOrphans:
+    def test_orphaned_result_becomes_text_of_the_same_shape(self):
         plain = message("tool", "forty-two", tool_call_id="a")
-        assert told(plain, frozenset({"a"})) == message("user", "[late result of a] forty-two")
+        assert orphans_to_text(plain, frozenset({"a"})) == message("user", "[late result of a] forty-two")
         block = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "forty-two"}]}
-        kept = {**block, "tool_use_id": "b"}
-        assert told(message("user", [block, kept]), frozenset({"a"})) == message(
-            "user", [{"type": "text", "text": "[late result of a] forty-two"}, kept]
+        other_block = {**block, "tool_use_id": "b"}
+        assert orphans_to_text(message("user", [block, other_block]), frozenset({"a"})) == message(
+            "user", [{"type": "text", "text": "[late result of a] forty-two"}, other_block]
         )
-        assert told(plain, frozenset()) == plain
+        assert orphans_to_text(plain, frozenset()) == plain
 
 
-class TestText:
+class TestFormatMessage:
     @pytest.mark.parametrize(
         ("block", "text"),
         [
@@ -83,8 +90,8 @@ class TestText:
             ({"type": "image"}, "[image]"),
         ],
     )
-    def test_a_picture_is_told_by_where_it_is_and_never_by_its_bytes(self, block: Any, text: str):
-        assert text_of(message("user", [block])) == f"user: {text}"
+    def test_image_is_formatted_by_its_location_without_its_bytes(self, block: Any, text: str):
+        assert format_message(message("user", [block])) == f"user: {text}"
 
 
 async def test_working_memory_keeps_calls_and_results_without_ids_together():
@@ -101,8 +108,8 @@ async def test_working_memory_keeps_calls_and_results_without_ids_together():
             assert roles == ["assistant", "tool"] * (len(roles) // 2)
 
 
-def test_ends_are_read_in_every_shape():
+def test_tool_ids_are_read_in_every_shape():
     for exchange in EXCHANGES:
         items = exchange(["a", "b"], "answer")
-        assert {name for item in items for name in ends_of(item).calls} == {"a", "b"}
-        assert {name for item in items for name in ends_of(item).results} == {"a", "b"}
+        assert {name for item in items for name in tool_ids(item).calls} == {"a", "b"}
+        assert {name for item in items for name in tool_ids(item).results} == {"a", "b"}

@@ -1,4 +1,4 @@
-"""How far a message is trusted: a tool that had a part in it is seen in every shape that models speak."""
+"""Trust of messages: tool calls and results are detected in every message shape."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from recollect.tiers.messages import Message
-from recollect.tiers.trust import IN_TOOLS, UNKNOWN, trust_of
+from recollect.tiers.messages import TOOL_TRUST, UNKNOWN_TRUST, Message, message_trust
 
 CALL = {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]}
 BLOCKS = ({"type": "tool_use", "id": "c1", "name": "search", "input": {}},)
@@ -19,17 +18,15 @@ BLOCKS = ({"type": "tool_use", "id": "c1", "name": "search", "input": {}},)
     [
         ("user", {}, None, 1.0),
         ("assistant", {"name": "Ada"}, None, 1.0),
-        ("assistant", {"task": "t1"}, None, UNKNOWN),
-        ("tool", {}, None, IN_TOOLS),
-        ("assistant", CALL, None, IN_TOOLS),
-        ("user", {"tool_call_id": "c1"}, None, IN_TOOLS),
-        ("assistant", {}, BLOCKS, IN_TOOLS),
+        ("assistant", {"task": "t1"}, None, UNKNOWN_TRUST),
+        ("tool", {}, None, TOOL_TRUST),
+        ("assistant", CALL, None, TOOL_TRUST),
+        ("user", {"tool_call_id": "c1"}, None, TOOL_TRUST),
+        ("assistant", {}, BLOCKS, TOOL_TRUST),
         ("user", {}, ({"type": "text", "text": "Hello."},), 1.0),
         ("assistant", {**CALL, "trust": 0.2}, None, 0.2),
     ],
 )
-def test_a_message_is_trusted_as_far_as_those_who_had_a_part_in_it(
-    role: Any, about: dict[str, Any], blocks: Any, trust: float
-):
+def test_message_has_the_lowest_trust_of_its_contributors(role: Any, about: dict[str, Any], blocks: Any, trust: float):
     message = Message(role, "Hello.", datetime(2026, 1, 1, tzinfo=UTC), about, "m1", 1, blocks)
-    assert trust_of(message) == trust
+    assert message_trust(message) == trust

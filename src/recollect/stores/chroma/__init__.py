@@ -1,4 +1,4 @@
-"""Records on Chroma, in a directory of this machine or on a server: the engine keeps, this client compares."""
+"""The Chroma store: items in a Chroma directory or on a server."""
 
 from recollect.stores.chroma.store import ChromaStore
 

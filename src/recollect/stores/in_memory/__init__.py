@@ -1,4 +1,4 @@
-"""The reference store: plain dictionaries in this process, exact answers, gone when it closes."""
+"""The in-memory store: plain dictionaries, exact answers, no durability."""
 
 from recollect.stores.in_memory.store import InMemoryStore
 

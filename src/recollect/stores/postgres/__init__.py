@@ -1,4 +1,4 @@
-"""A store on a PostgreSQL server with pgvector."""
+"""A store in a PostgreSQL database with pgvector."""
 
 from recollect.stores.postgres.store import PostgresStore
 

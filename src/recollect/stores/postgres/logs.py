@@ -1,140 +1,70 @@
-"""Logs: entries in the order they came, each space with a sequence of its own."""
+"""Logs: entries in the order of their arrival, with sequence numbers per space."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
-from recollect.stores.damage import reads
-from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
-from recollect.stores.postgres.holdings import Holdings
-from recollect.stores.postgres.journey import Values
-from recollect.stores.postgres.plan import Plan
-from recollect.stores.postgres.rows import (
-    SPACE,
-    dumped,
-    dumped_rows,
-    loaded,
-    micros,
-    moment,
-    named,
-    space_handle,
-    space_of,
+from recollect.stores.base import LogTail, TailLimits, append_and_read
+from recollect.stores.codec import detects_corruption
+from recollect.stores.postgres.connections import SqlParams
+from recollect.stores.postgres.row_codec import (
+    SPACE_ID_SQL,
+    build_handle,
+    build_handles,
+    build_space_handle,
+    build_space_params,
+    decode_space,
+    decode_timestamp,
+    dump_json,
+    encode_json,
+    encode_space,
+    encode_value,
+    escape_text,
+    load_metadata,
+    unescape_text,
 )
-from recollect.stores.postgres.server import NOW, Server, Work
-from recollect.stores.postgres.text import given, handle, handles, kept
-from recollect.stores.tails import Reach, Tail
-from recollect.values import Space
+from recollect.stores.postgres.transactions import NOW_MICROS_SQL, PostgresServer, SpaceNumber, StatementPlan
+from recollect.stores.validation import validate_limit
+from recollect.stores.writes import Append, Clear, Drop, Entry, LogWrite, Write
+from recollect.types import Space
 
-# Before any moment that can be written.
-_NEVER = -(1 << 63)
-_ALL = 1 << 31
+# Before every time that can be stored: as the current time, it makes expired entries visible.
+_MIN_BIGINT = -(1 << 63)
+_NO_LIMIT = 1 << 31
 
-_COLUMNS = "e.seq, e.id, e.kind, e.content, e.metadata, e.importance, e.at, e.expires_at"
+# Reads.
 
-_LIVE = f"(e.expires_at is null or e.expires_at > {NOW})"
+_ENTRY_COLUMNS = "e.seq, e.id, e.kind, e.content, e.metadata, e.importance, e.at, e.expires_at"
 
-_LATEST = f"""
-    select {_COLUMNS}
+_ENTRY_IS_LIVE = f"(e.expires_at is null or e.expires_at > {NOW_MICROS_SQL})"
+
+_GET_RECENT_ENTRIES = f"""
+    select {_ENTRY_COLUMNS}
     from recollect.entries e
-    where tenant = %(tenant)s and space = {SPACE} and {_LIVE}
+    where tenant = %(tenant)s and space = {SPACE_ID_SQL} and {_ENTRY_IS_LIVE}
         and (%(every)s or kind = any(%(kinds)s))
     order by seq desc
     limit %(limit)s
 """  # noqa: S608 - constant clauses
 
-_SINCE = f"""
-    select {_COLUMNS}
+_GET_ENTRIES_AFTER = f"""
+    select {_ENTRY_COLUMNS}
     from recollect.entries e
-    where tenant = %(tenant)s and space = {SPACE} and seq > %(after)s and {_LIVE}
+    where tenant = %(tenant)s and space = {SPACE_ID_SQL} and seq > %(after)s and {_ENTRY_IS_LIVE}
     order by seq
     limit %(limit)s
 """  # noqa: S608 - constant clauses
 
-_GET = f"""
-    select {_COLUMNS}
+_GET_ENTRIES = f"""
+    select {_ENTRY_COLUMNS}
     from recollect.entries e
-    where tenant = %(tenant)s and space = {SPACE} and handle = any(%(handles)s) and {_LIVE}
+    where tenant = %(tenant)s and space = {SPACE_ID_SQL} and handle = any(%(handles)s) and {_ENTRY_IS_LIVE}
 """  # noqa: S608 - constant clauses
-
-# The id of an entry that nobody can see any more is free again; of one that is seen, nothing happens.
-_APPEND = """
-    held{n} as materialized (
-        select expires_at is null or expires_at > %(now{n})s as live
-        from recollect.entries
-        where tenant = %(tenant{n})s and space = %(space{n})s and handle = %(handle{n})s
-    ),
-    freed{n} as (
-        delete from recollect.entries
-        where tenant = %(tenant{n})s and space = %(space{n})s and handle = %(handle{n})s and expires_at <= %(now{n})s
-    ),
-    numbered{n} as (
-        update recollect.spaces
-        set next_seq = greatest(next_seq + 1, %(least{n})s)
-        where tenant = %(tenant{n})s and id = %(space{n})s and not exists (select 1 from held{n} where live)
-        returning next_seq
-    ),
-    appended{n} as (
-        insert into recollect.entries (
-            tenant, space, seq, handle, id, kind, content, metadata, importance, at, expires_at
-        )
-        select %(tenant{n})s, %(space{n})s, next_seq, %(handle{n})s, %(id{n})s, %(kind{n})s, %(content{n})s,
-            %(metadata{n})s, %(importance{n})s, %(at{n})s, %(expires_at{n})s::bigint
-        from numbered{n}
-    )
-"""
-
-# Entries whose ids nobody has had: most are.
-_EXTEND = """
-    numbered{n} as (
-        update recollect.spaces
-        set next_seq = next_seq + %(count{n})s
-        where tenant = %(tenant{n})s and id = %(space{n})s
-        returning next_seq - %(count{n})s as last
-    ),
-    appended{n} as (
-        insert into recollect.entries (
-            tenant, space, seq, handle, id, kind, content, metadata, importance, at, expires_at
-        )
-        select %(tenant{n})s, %(space{n})s, numbered{n}.last + e.number, e.handle, e.id, e.kind, e.content, e.metadata,
-            e.importance, e.at, e.expires_at
-        from numbered{n}, json_to_recordset(%(rows{n})s::json) as e (
-            number bigint, handle text, id text, kind text, content text, metadata text, importance float8, at bigint,
-            expires_at bigint
-        )
-    )
-"""
-
-# The newest entry that is one too many; it and all before it go.
-_TRIM = """
-    trimmed{n} as (
-        delete from recollect.entries
-        where tenant = %(tenant{n})s and space = %(space{n})s
-            and seq <= (
-                select seq
-                from recollect.entries
-                where tenant = %(tenant{n})s and space = %(space{n})s
-                    and (expires_at is null or expires_at > %(now{n})s)
-                order by seq desc
-                limit 1 offset %(cap{n})s
-            )
-    )
-"""
-
-_EXTEND_AND_TRIM = f"{_EXTEND}, {_TRIM}"
-
-_CLEAR = """
-    cleared{n} as (delete from recollect.entries where tenant = %(tenant{n})s and space = %(space{n})s)
-"""
-_DROP = """
-    dropped{n} as (
-        delete from recollect.entries
-        where tenant = %(tenant{n})s and space = %(space{n})s and seq = any(%(seqs{n})s)
-    )
-"""
 
 _NEWEST_LOGS = f"""
     select s.id, s.tenant, s.tier, s.owner, s.agent, s.session, last.at
@@ -142,7 +72,7 @@ _NEWEST_LOGS = f"""
     cross join lateral (
         select at
         from recollect.entries e
-        where e.tenant = %(tenant)s and e.space = s.id and {_LIVE}
+        where e.tenant = %(tenant)s and e.space = s.id and {_ENTRY_IS_LIVE}
         order by e.seq desc
         limit 1
     ) last
@@ -151,10 +81,10 @@ _NEWEST_LOGS = f"""
     order by last.at desc, s.session desc
     limit %(others)s
 """  # noqa: S608 - constant clauses
-_LOGS = f"select tenant, tier, owner, agent, session from ({_NEWEST_LOGS}) listed"  # noqa: S608
+_LIST_LOGS = f"select tenant, tier, owner, agent, session from ({_NEWEST_LOGS}) listed"  # noqa: S608
 
-# The log itself stands under nobody's name: it comes first, also when nothing is in it.
-_TAILS = f"""
+# The first row is of the log itself, without a session, even if the log is empty.
+_GET_TAILS = f"""
     with picked as materialized (
         select null::text as session, 0::bigint as newest, (
             select id from recollect.spaces where tenant = %(tenant)s and handle = %(besides)s
@@ -163,19 +93,19 @@ _TAILS = f"""
         select listed.session, row_number() over (order by listed.at desc, listed.session desc), listed.id, %(of_each)s
         from ({_NEWEST_LOGS}) listed
     )
-    select picked.session, {_COLUMNS}
+    select picked.session, {_ENTRY_COLUMNS}
     from picked
     left join lateral (
-        select {_COLUMNS}
+        select {_ENTRY_COLUMNS}
         from recollect.entries e
-        where e.tenant = %(tenant)s and e.space = picked.id and {_LIVE}
+        where e.tenant = %(tenant)s and e.space = picked.id and {_ENTRY_IS_LIVE}
         order by e.seq desc
         limit picked.most
     ) e on true
     order by picked.newest desc, e.seq
 """  # noqa: S608 - constant clauses
 
-_OWNERS = """
+_LIST_OWNERS = """
     select distinct s.tenant, s.tier, s.owner, s.agent, ''
     from recollect.spaces s
     where s.tenant = %(tenant)s
@@ -183,175 +113,219 @@ _OWNERS = """
     order by s.tier, s.owner, s.agent
 """
 
-
-@dataclass(slots=True)
-class _Page:
-    """The end of one log: its entries that are to be appended together, and the ids that it has given away."""
-
-    tenant: str
-    number: int
-    last: int
-    """The last place that it has given, as far as it can be told before anything is written."""
-    taken: set[str]
-    run: list[Append] = field(default_factory=list)
+# Spaces of logs, by their tiers: in the spaces of other tiers, `next_seq` counts items or fences.
+_GET_LAST_SEQS = """
+    select tenant, tier, owner, agent, session, next_seq
+    from recollect.spaces
+    where (%(tenant)s::text is null or tenant = %(tenant)s) and next_seq > 0
+        and tier in ('conversation', 'episodic', 'working')
+"""
 
 
-class Pages:
-    """The logs that a batch writes to. Entries that follow each other are appended together."""
+class PostgresLog(ABC):
+    """The `Log` protocol."""
 
-    def __init__(self, plan: Plan, there: Holdings, now: datetime) -> None:
-        self._plan = plan
-        self._there = there
-        self._now = now
-        self._pages: dict[Space, _Page] = {}
+    _server: PostgresServer
 
-    def apply(self, write: LogWrite) -> None:
-        page = self._pages.get(write.space) or self._opened(write.space)
-        match write:
-            case Append():
-                self._append(page, write)
-            case Clear():
-                self._end(page)
-                self._add(page, _CLEAR, {})
-            case Drop():
-                self._end(page)
-                self._add(page, _DROP, {"seqs": list(write.seqs)})
+    @abstractmethod
+    async def write(self, *writes: Write) -> None: ...
 
-    def plan(self) -> None:
-        """Note what has not been noted yet."""
-        for page in self._pages.values():
-            self._end(page)
+    async def append(self, *appends: Append) -> list[Entry | None]:
+        return await append_and_read(self, appends)
 
-    def _opened(self, space: Space) -> _Page:
-        numbered = self._there.spaces[space]
-        taken = set(self._there.entries.get(space, ()))
-        page = self._pages[space] = _Page(space.tenant, numbered.id, numbered.next_seq, taken)
-        return page
+    async def entries(self, space: Space, *ids: str) -> list[Entry]:
+        if not ids:
+            return []
+        found = await self._read_entries(space, _GET_ENTRIES, handles=build_handles(ids))
+        entries = {entry.id: entry for entry in found}
+        return [entries[id] for id in dict.fromkeys(ids) if id in entries]
 
-    def _append(self, page: _Page, append: Append) -> None:
-        name, run = handle(append.entry.id), page.run
-        if name in page.taken or (run and run[-1].cap != append.cap):
-            self._end(page)
-        if name in page.taken:
-            more = {"now": to_micros(self._now), "least": append.seq}
-            self._add(page, _APPEND, _values(append.entry) | more)
-            self._trim(page, append.cap)
-        else:
-            page.taken.add(name)
-            page.run.append(append)
+    async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
+        most, chosen = validate_limit(limit), list(map(escape_text, kinds))
+        found = await self._read_entries(space, _GET_RECENT_ENTRIES, limit=most, every=not kinds, kinds=chosen)
+        return found[::-1]
 
-    def _end(self, page: _Page) -> None:
-        run, page.run = page.run, []
-        if not run:
-            return
-        cap, first, now = run[-1].cap, page.last, self._now
-        rows, live = [], 0
-        for append in run:
-            entry = append.entry
-            page.last = max(page.last + 1, append.seq)
-            rows.append({"number": page.last - first, **_values(entry)})
-            live += entry.expires_at is None or entry.expires_at > now
-        values: Values = {"count": page.last - first, "rows": dumped_rows(rows)}
-        if cap is None or live >= cap:
-            self._add(page, _EXTEND, values)
-            self._trim(page, cap)
-        else:  # of those that were there, so many fewer may stay
-            values |= {"cap": cap - live, "now": to_micros(now)}
-            self._add(page, _EXTEND_AND_TRIM, values)
+    async def read_tails(self, space: Space, reach: TailLimits) -> list[LogTail]:
+        limits = reach.validate()
+        values = {
+            **encode_space(space),
+            "besides": build_space_handle(space),
+            "now": self._server.now_micros,
+            "own": limits.own_entries,
+            "others": limits.other_logs,
+            "of_each": limits.entries_per_log,
+        }
+        tails: dict[str | None, list[Sequence[Any]]] = {}
+        for session, *row in await self._server.read(space.tenant, _GET_TAILS, values):
+            tails.setdefault(session, []).extend([row] if row[0] is not None else [])
+        own = _build_tail(space, tails.pop(None, []))
+        return [
+            own,
+            *(_build_tail(replace(space, session=unescape_text(name or "")), rows) for name, rows in tails.items()),
+        ]
 
-    def _trim(self, page: _Page, cap: int | None) -> None:
-        if cap is not None:
-            self._add(page, _TRIM, {"cap": cap, "now": to_micros(self._now)})
+    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
+        start, most = min(max(after, _MIN_BIGINT), -_MIN_BIGINT - 1), validate_limit(limit)
+        now = {"now": _MIN_BIGINT} if hidden else {}
+        return await self._read_entries(space, _GET_ENTRIES_AFTER, after=start, limit=most, **now)
 
-    def _add(self, page: _Page, part: str, values: Values) -> None:
-        about: Values = {"tenant": kept(page.tenant), "space": page.number}
-        self._plan.add(page.tenant, part, about | values, [("space", page.number)])
+    async def _read_entries(self, space: Space, statement: str, **values: Any) -> list[Entry]:
+        values = {**build_space_params(space), "now": self._server.now_micros, **values}
+        return [_decode_entry(row) for row in await self._server.read(space.tenant, statement, values)]
+
+    async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
+        now = _MIN_BIGINT if hidden else self._server.now_micros
+        values = {**encode_space(owner), "besides": "", "now": now, "others": _NO_LIMIT}
+        return [decode_space(row) for row in await self._server.read(owner.tenant, _LIST_LOGS, values)][::-1]
+
+    async def last_seqs(self, tenant: str | None = None) -> dict[Space, int]:
+        rows = await self._server.read(tenant, _GET_LAST_SEQS, {"tenant": escape_text(tenant)})
+        return {decode_space(row[:5]): row[5] for row in rows}
+
+    async def owners(self, tenant: str) -> list[Space]:
+        rows = await self._server.read(tenant, _LIST_OWNERS, {"tenant": escape_text(tenant)})
+        return [decode_space(row) for row in rows]
 
 
-async def get(server: Server, space: Space, ids: Sequence[str]) -> list[Entry]:
-    values = {**named(space), "handles": handles(ids), "now": server.moment}
-    found = {entry.id: entry for entry in map(_entry, await server.read(space.tenant, _GET, values))}
-    return [found[id] for id in dict.fromkeys(ids) if id in found]
+def _build_tail(space: Space, rows: Sequence[Sequence[Any]]) -> LogTail:
+    contents, kinds = [unescape_text(row[3]) for row in rows], [unescape_text(row[2]) for row in rows]
+    return LogTail(space, contents, kinds, lambda at: _decode_entry(rows[at]))
 
 
-async def recent(server: Server, space: Space, limit: int, kinds: Sequence[str] = ()) -> list[Entry]:
-    wanted = [kept(kind) for kind in kinds]
-    values = {**named(space), "now": server.moment, "limit": limit, "every": not kinds, "kinds": wanted}
-    return [_entry(row) for row in await server.read(space.tenant, _LATEST, values)][::-1]
+def _encode_entry(entry: Entry) -> SqlParams:
+    values = {name: encode_value(getattr(entry, name)) for name in ("id", "kind", "content", "at", "expires_at")}
+    texts = {"handle": build_handle(entry.id), "metadata": dump_json(entry.metadata)}
+    return {**values, **texts, "importance": float(entry.importance)}
 
 
-async def tails(server: Server, space: Space, reach: Reach) -> list[Tail]:
-    """The end of a log, and those of its owner's newest others."""
-    values = {
-        **_owned(space),
-        "besides": space_handle(space),
-        "now": server.moment,
-        "own": reach.own,
-        "others": reach.others,
-        "of_each": reach.of_each,
-    }
-    ends: dict[str | None, list[Sequence[Any]]] = {}
-    for session, *row in await server.read(space.tenant, _TAILS, values):
-        ends.setdefault(session, []).extend([row] if row[0] is not None else [])
-    mine = ends.pop(None, [])
-    others = [_tail(replace(space, session=given(session or "")), rows) for session, rows in ends.items()]
-    return [_tail(space, mine), *others]
-
-
-async def read(server: Server, space: Space, after: int, limit: int, *, hidden: bool) -> list[Entry]:
-    """What is above a `seq`; with `hidden`, all that is there."""
-    after = min(max(after, _NEVER), -_NEVER - 1)
-    values = {**named(space), "after": after, "limit": limit, "now": _NEVER if hidden else server.moment}
-    return [_entry(row) for row in await server.read(space.tenant, _SINCE, values)]
-
-
-async def logs(server: Server, owner: Space, *, hidden: bool) -> list[Space]:
-    now = _NEVER if hidden else server.moment
-    values = {**_owned(owner), "besides": "", "now": now, "others": _ALL}
-    return [space_of(row) for row in await server.read(owner.tenant, _LOGS, values)][::-1]
-
-
-async def owners(work: Work, tenant: str) -> list[Space]:
-    return [space_of(row) for row in await work.rows(_OWNERS, {"tenant": kept(tenant)})]
-
-
-def _owned(space: Space) -> Values:
-    return {
-        "tenant": kept(space.tenant),
-        "tier": space.tier,
-        "owner": kept(space.user),
-        "agent": kept(space.agent),
-    }
-
-
-def _tail(space: Space, rows: Sequence[Sequence[Any]]) -> Tail:
-    texts, kinds = [given(row[3]) for row in rows], [given(row[2]) for row in rows]
-    return Tail(space, texts, kinds, lambda at: _entry(rows[at]))
-
-
-def _values(entry: Entry) -> Values:
-    return {
-        "handle": handle(entry.id),
-        "id": kept(entry.id),
-        "kind": kept(entry.kind),
-        "content": kept(entry.content),
-        "metadata": dumped(entry.metadata),
-        "importance": float(entry.importance),
-        "at": to_micros(entry.at),
-        "expires_at": micros(entry.expires_at),
-    }
-
-
-@reads("an entry of a log")
-def _entry(row: Sequence[Any]) -> Entry:
+@detects_corruption("an entry of a log")
+def _decode_entry(row: Sequence[Any]) -> Entry:
     seq, id, kind, content, metadata, importance, at, expires_at = row
     return Entry(
-        id=given(id),
-        kind=given(kind),
-        content=given(content),
-        metadata=loaded(metadata),
+        id=unescape_text(id),
+        kind=unescape_text(kind),
+        content=unescape_text(content),
+        metadata=load_metadata(metadata),
         importance=importance,
         at=from_micros(at),
-        expires_at=moment(expires_at),
+        expires_at=decode_timestamp(expires_at),
         seq=seq,
     )
+
+
+# Writes.
+
+_INSERT_ENTRIES = """
+    insert into recollect.entries (tenant, space, seq, handle, id, kind, content, metadata, importance, at, expires_at)
+    select %(tenant)s, %(space)s, numbered.last + e.number, e.handle, e.id, e.kind, e.content, e.metadata, e.importance,
+        e.at, e.expires_at
+    from numbered, json_to_recordset(%(rows)s::json) as e (
+        number bigint, handle text, id text, kind text, content text, metadata text, importance float8, at bigint,
+        expires_at bigint
+    )
+"""
+
+# The id of an expired entry may be reused. An entry whose id is taken is not appended.
+_APPEND_ENTRY = f"""
+    with held as materialized (
+        select expires_at is null or expires_at > %(now)s as live
+        from recollect.entries
+        where tenant = %(tenant)s and space = %(space)s and handle = %(handle)s
+    ),
+    freed as (
+        delete from recollect.entries
+        where tenant = %(tenant)s and space = %(space)s and handle = %(handle)s and expires_at <= %(now)s
+    ),
+    numbered as (
+        update recollect.spaces
+        set next_seq = greatest(next_seq + 1, %(least)s)
+        where tenant = %(tenant)s and id = %(space)s and not exists (select 1 from held where live)
+        returning next_seq - 1 as last
+    )
+    {_INSERT_ENTRIES}
+"""  # noqa: S608 - constant clauses
+
+# Consecutive entries with new ids, which most are.
+_APPEND_NEW_ENTRIES = f"""
+    with numbered as (
+        update recollect.spaces
+        set next_seq = next_seq + %(count)s
+        where tenant = %(tenant)s and id = %(space)s
+        returning next_seq - %(count)s as last
+    )
+    {_INSERT_ENTRIES}
+"""  # noqa: S608 - constant clauses
+
+# Deletes the newest entry beyond the cap, and all before it.
+_TRIM_LOG = """
+    delete from recollect.entries
+    where tenant = %(tenant)s and space = %(space)s
+        and seq <= (
+            select seq
+            from recollect.entries
+            where tenant = %(tenant)s and space = %(space)s and (expires_at is null or expires_at > %(now)s)
+            order by seq desc
+            limit 1 offset %(cap)s
+        )
+"""
+
+_CLEAR_LOG = "delete from recollect.entries where tenant = %(tenant)s and space = %(space)s"
+_DELETE_ENTRIES = f"{_CLEAR_LOG} and seq = any(%(seqs)s)"
+
+
+class PostgresLogBatch:
+    """The writes of a batch to one log. Consecutive entries are appended by one statement."""
+
+    def __init__(
+        self, plan: StatementPlan, space: Space, number: SpaceNumber, handles: Iterable[str], now: datetime
+    ) -> None:
+        self._plan = plan
+        self._space = space
+        self._number = number.id
+        self._last_seq = number.next_seq
+        self._used_handles = set(handles)
+        self._now = to_micros(now)
+        self._pending: list[Append] = []
+
+    def apply(self, write: LogWrite) -> None:
+        match write:
+            case Append():
+                self._append(write)
+            case Clear():
+                self.add_to_plan()
+                self._add(_CLEAR_LOG, {})
+            case Drop():
+                self.add_to_plan()
+                self._add(_DELETE_ENTRIES, {"seqs": list(write.seqs)})
+
+    def _append(self, append: Append) -> None:
+        handle = build_handle(append.entry.id)
+        is_used = handle in self._used_handles
+        if is_used or (self._pending and self._pending[-1].cap != append.cap):
+            self.add_to_plan()
+        if is_used:
+            rows = encode_json([{"number": 1, **_encode_entry(append.entry)}])
+            self._add(_APPEND_ENTRY, {"handle": handle, "now": self._now, "least": append.seq, "rows": rows})
+            self._trim(append.cap)
+        else:
+            self._used_handles.add(handle)
+            self._pending.append(append)
+
+    def add_to_plan(self) -> None:
+        """Add the statements for the pending entries."""
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        first, rows = self._last_seq, []
+        for append in pending:
+            self._last_seq = max(self._last_seq + 1, append.seq)
+            rows.append({"number": self._last_seq - first, **_encode_entry(append.entry)})
+        self._add(_APPEND_NEW_ENTRIES, {"count": self._last_seq - first, "rows": encode_json(rows)})
+        self._trim(pending[-1].cap)
+
+    def _trim(self, cap: int | None) -> None:
+        if cap is not None:
+            self._add(_TRIM_LOG, {"cap": cap, "now": self._now})
+
+    def _add(self, statement: str, values: SqlParams) -> None:
+        self._plan.add(self._space.tenant, statement, {"space": self._number, **values})

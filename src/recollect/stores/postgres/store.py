@@ -1,371 +1,283 @@
-"""A store on PostgreSQL: what one machine keeps in a file, for many machines at once."""
+"""A store in a PostgreSQL database with pgvector, shared by many machines."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
 
-from recollect.clock import Clock
-from recollect.errors import RecollectError, StoreClosed, Unsupported
-from recollect.stores import answers
-from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
-from recollect.stores.base import Checkpoint, Lease, SpaceCount, Step, Task, Vector
-from recollect.stores.erasing import Doomed, Erasure
-from recollect.stores.evidence import Ask, Brief, Evidence, Found, Lookup, Matches
-from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
-from recollect.stores.leases import Claim
-from recollect.stores.ops import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
-from recollect.stores.postgres import health, index, items, journal, ledger, logs, models, moving, search, tasks
-from recollect.stores.postgres.address import parted
-from recollect.stores.postgres.batch import apply
-from recollect.stores.postgres.gather import Gathering
-from recollect.stores.postgres.holdings import asked_for
-from recollect.stores.postgres.locks import locks, task_lock
-from recollect.stores.postgres.models import Models
-from recollect.stores.postgres.scanning import Sought, scan
-from recollect.stores.postgres.server import Server
-from recollect.stores.postgres.settling import settle
-from recollect.stores.postgres.soundness import soundness
-from recollect.stores.postgres.standing import Standing
-from recollect.stores.postgres.text import kept
-from recollect.stores.postgres.wiping import holdings, wipe
-from recollect.stores.receipts import ErasureReceipt, Scan
-from recollect.stores.tails import Reach, Tail
-from recollect.stores.vectors import is_unit, normalised
-from recollect.stores.where import Where
-from recollect.values import MemoryItem, Space
+from recollect.clock import Clock, from_micros, to_micros
+from recollect.errors import StoreClosed, Unsupported
+from recollect.stores.base import save_and_read_version
+from recollect.stores.erasure import ErasureSelection
+from recollect.stores.health import (
+    DurabilityRisk,
+    IntegrityReport,
+    ProgressCallback,
+    RepairTarget,
+    ResourceUsage,
+    StoreStats,
+    ignore_progress,
+)
+from recollect.stores.postgres.batch import delete_selection, plan_writes, split_by_tenant
+from recollect.stores.postgres.connections import split_url
+from recollect.stores.postgres.embedding_models import ACTIVE_DIM_SQL, ACTIVE_GENERATION_SQL
+from recollect.stores.postgres.erasure import LEDGER_LOCKS, PostgresErasure
+from recollect.stores.postgres.logs import PostgresLog
+from recollect.stores.postgres.migrations import list_migrations
+from recollect.stores.postgres.records import GET_TOTAL_SIZE
+from recollect.stores.postgres.row_codec import decode_space, unescape_text
+from recollect.stores.postgres.search import HNSW_INDEX_IS_VALID_SQL, HNSW_MIN_ITEMS, PostgresSearch
+from recollect.stores.postgres.tasks import PostgresTasks, is_intact
+from recollect.stores.postgres.transactions import PostgresServer, PostgresTransaction, build_locks
+from recollect.stores.validation import validate_write
+from recollect.stores.writes import Save, Touch, Write
+from recollect.types import Space
 
-_CHECKED_AT_ONCE = 64
-_COUNTED_WITHIN = 0.25
+# Validation takes 30 µs per item; a larger batch would block the event loop for too long.
+_MAX_VALIDATED_INLINE = 64
+_ONE_WEEK = timedelta(days=7)
+_STUCK_SECONDS = 60
 
-T = TypeVar("T")
+_LIST_TENANTS = """
+    select distinct s.tenant
+    from recollect.spaces s
+    where exists (select 1 from recollect.records r where r.tenant = s.tenant and r.space = s.id)
+        or exists (select 1 from recollect.entries e where e.tenant = s.tenant and e.space = s.id)
+        or exists (select 1 from recollect.tasks t where t.tenant = s.tenant and t.space = s.id)
+"""
+
+_LIST_SPACES = "select tenant, tier, owner, agent, session from recollect.spaces order by id"
+
+# Statistics.
+
+_GET_SERVER_SETTINGS = """
+    select current_setting('server_version'), (select extversion from pg_extension where extname = 'vector'),
+        current_setting('fsync'), current_setting('full_page_writes'),
+        (extract(epoch from clock_timestamp()) * 1000000)::bigint,
+        (select value::int from recollect.meta where name = 'schema'),
+        (select rolsuper or rolbypassrls from pg_roles where rolname = current_user),
+        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
+        (select count(*) from pg_stat_activity where backend_type = 'client backend')
+"""
+_GET_CONTENT_STATS = """
+    select
+        (select min(created_at) from recollect.records), (select max(created_at) from recollect.records),
+        (select min(at) from recollect.entries), (select max(at) from recollect.entries),
+        (select min(created_at) from recollect.tasks), (select max(updated_at) from recollect.tasks),
+        (select coalesce(sum(items), 0)::bigint from recollect.spaces),
+        (select count(*) from recollect.records where created_at >= %(since)s),
+        (select count(*) from recollect.records where valid_to is not null and superseded_by is not null)
+"""
+_GET_DEAD_ROWS = """
+    select coalesce(sum(n_dead_tup), 0)::bigint, coalesce(sum(n_live_tup), 0)::bigint
+    from pg_stat_user_tables
+    where schemaname = 'recollect'
+"""
+_COUNT_STUCK_SESSIONS = """
+    select count(*)
+    from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+        and (state like 'idle in transaction%%' or wait_event_type = 'Lock')
+        and state_change < clock_timestamp() - make_interval(secs => %(seconds)s)
+"""
+_COUNT_HNSW_INDEXES = f"""
+    select count(*), count(*) filter (
+        where {HNSW_INDEX_IS_VALID_SQL.format(generation=ACTIVE_GENERATION_SQL, dim=ACTIVE_DIM_SQL)} is not true
+    )
+    from recollect.spaces s
+    where s.items >= %(large)s and s.tier in ('semantic', 'procedural', 'conversation')
+"""  # noqa: S608 - of constants
+
+# Integrity.
+
+_FIND_MISCOUNTED_SPACES = """
+    select s.tenant, s.tier, s.owner, s.agent, s.session, s.items, s.words, count(r.place),
+        coalesce(sum(r.length), 0)::bigint
+    from recollect.spaces s
+    left join recollect.records r on r.tenant = s.tenant and r.space = s.id
+    group by s.tenant, s.id
+    having s.items <> count(r.place) or s.words <> coalesce(sum(r.length), 0)
+"""
+_COUNT_STRAY_VECTORS = """
+    select count(*)
+    from recollect.vectors v
+    where not exists (
+        select 1 from recollect.records r where r.tenant = v.tenant and r.space = v.space and r.place = v.place
+    )
+"""
+# Facts and procedures have all their vectors. Turns may be stored with their terms only.
+_COUNT_MISSING_VECTORS = f"""
+    select count(*)
+    from recollect.records r
+    join recollect.spaces s on s.tenant = r.tenant and s.id = r.space
+    where s.tier in ('semantic', 'procedural') and r.passages <> (
+        select count(*)
+        from recollect.vectors v
+        where v.tenant = r.tenant and v.space = r.space and v.place = r.place and v.generation = {ACTIVE_GENERATION_SQL}
+            and vector_dims(v.data)::text = {ACTIVE_DIM_SQL}
+    )
+"""  # noqa: S608 - of constants
+_COUNT_TERM_MISMATCHES = """
+    select count(*) filter (where r.place is not null), count(*) filter (where r.place is null)
+    from (
+        select tenant, space, place, sum(count) as words, min(length) as shortest, max(length) as longest
+        from recollect.postings
+        group by tenant, space, place
+    ) p
+    full join recollect.records r on r.tenant = p.tenant and r.space = p.space and r.place = p.place
+    where coalesce(p.words, 0) <> coalesce(r.length, -1) or p.shortest <> r.length or p.longest <> r.length
+"""
+_LIST_CHECKPOINTS = "select task, version, state, sha256 from recollect.checkpoints"
 
 
-class PostgresStore:
-    """Records, Log, Tasks and Erasing in one database. Made by `PostgresStore.open`; it belongs to that event loop."""
+class PostgresStore(PostgresSearch, PostgresLog, PostgresTasks, PostgresErasure):
+    """A store of all protocols in one database. Open it with `PostgresStore.open` and use it in that event loop."""
 
-    def __init__(self, server: Server, receipts: Path | None = None) -> None:
-        self._server = server
-        self._receipts = receipts
-        self._salt: bytes | None = None
-        self._waits: list[str] = []
-        self._gathering = Gathering(server, self._see_to_index)
-        self._touches: list[Touch] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._counting: asyncio.Task[None] | None = None
-        self._building: asyncio.Task[None] | None = None
+    def __init__(self, server: PostgresServer, receipts: Path | None = None) -> None:
+        PostgresSearch.__init__(self, server)
+        PostgresErasure.__init__(self, server, receipts)
 
     @classmethod
-    async def open(cls, url: str, *, connections: int = 8, clock: Clock | None = None) -> PostgresStore:
-        """Open, and bring up to date, the database that a URL names. Without a clock, time is the server's.
+    async def open(
+        cls, url: str, *, connections: int = 8, clock: Clock | None = None, migrates: bool = True
+    ) -> PostgresStore:
+        """Open the database of a URL, and migrate it. Without a clock, the server's time is used.
 
-        `?receipts=PATH` in the URL names the file that receipts of erasures are kept in, outside of the server.
+        With `migrates=False`, an older schema raises `SchemaTooOld`.
+
+        `?receipts=PATH` in the URL names a file outside of the server in which receipts of erasures are kept.
         """
-        address, receipts = parted(url)
-        return cls(await Server.open(address, connections=connections, clock=clock), receipts)
+        address, receipts = split_url(url)
+        server = await PostgresServer.open(address, connections=connections, clock=clock, migrates=migrates)
+        return cls(server, receipts)
+
+    async def close(self) -> None:
+        with suppress(StoreClosed):  # if it was closed before
+            await self._flush_accesses()
+        if self._index_task is not None:
+            self._index_task.cancel()  # the build continues on the server, or is repeated later
+            await asyncio.wait([self._index_task])
+        await self._server.close()
 
     async def write(self, *writes: Write) -> None:
         if not writes:
             return
-        # Checking takes some 30 µs an item: a large batch would hold up the loop for longer than its callers notice.
-        large = len(writes) > _CHECKED_AT_ONCE
-        checked = await asyncio.to_thread(_admitted, writes) if large else _admitted(writes)
-        # Accesses alone may be given up in a crash of the server; whatever else is acknowledged is not.
-        lasting = not all(isinstance(write, Touch) for write in checked)
-        questions = asked_for(checked)
-        first = questions[0]
-        async with self._server.writing(first.tenant, locks(checked), first.statement, lasting=lasting) as work:
-            await apply(work, checked, questions)
+        is_large = len(writes) > _MAX_VALIDATED_INLINE
+        validated = await asyncio.to_thread(_validate_writes, writes) if is_large else _validate_writes(writes)
+        # Only accesses may be lost in a crash of the server.
+        durable = not all(isinstance(write, Touch) for write in validated)
+        batches, locks = split_by_tenant(validated), build_locks(validated)
+        first = batches[0].statements.values()
+        async with self._server.begin_write(batches[0].tenant, locks, first, durable=durable) as work:
+            plan = await plan_writes(work, batches, work.first_results)
+            await work.commit(plan.build_statements(work))
 
-    async def close(self) -> None:
-        with suppress(StoreClosed):  # closed before
-            await self._touched()
-        if self._building is not None:
-            self._building.cancel()  # it goes on at the server, or is built again
-            await asyncio.wait([self._building])
-        await self._server.close()
+    async def save(self, save: Save) -> int:
+        return await save_and_read_version(self, save)
 
-    async def check(self) -> list[str]:
-        return (await self.soundness()).sentences
+    async def wipe(self, id: str, doomed: ErasureSelection) -> None:
+        await self._flush_accesses()
+        selection = replace(doomed, writes=tuple(_validate_writes(doomed.writes)))
+        locks = [*LEDGER_LOCKS, *build_locks(selection.writes, selection.spaces)]
+        async with self._server.begin_write(None, locks, has_deadline=False) as work:
+            await delete_selection(work, id, selection)
+
+    async def list_traced_spaces(self) -> list[Space]:
+        return [decode_space(row) for row in await self._server.read(None, _LIST_SPACES)]
+
+    async def tenants(self) -> list[str]:
+        async with self._server.begin_read(None) as work:
+            return sorted(unescape_text(tenant) for (tenant,) in await work.fetch_rows(_LIST_TENANTS))
 
     async def backup(self, path: str) -> None:
         raise Unsupported(
-            f"a server's copy is made by its own tools; for one at {path}: pg_dump --format=custom --file={path} URL"
+            f"Recollect does not back up a PostgreSQL server; for a copy at {path}, run: "
+            f"pg_dump --format=custom --file={path} URL"
         )
 
-    async def tenants(self) -> list[str]:
-        async with self._server.reading(None) as work:
-            return await moving.tenants(work)
+    async def repair(self, what: RepairTarget) -> None:
+        raise Unsupported(f"a PostgreSQL server maintains the {what} itself; there is nothing to repair")
 
-    # Health
+    async def check(self) -> list[str]:
+        return (await self.check_integrity()).problems
 
-    async def vitals(self) -> Vitals:
-        async with self._server.reading(None) as work:
-            return await health.vitals(work)
+    async def read_stats(self) -> StoreStats:
+        async with self._server.begin_read(None) as work:
+            return await _load_store_stats(work)
 
-    async def soundness(self, tell: Tell = quiet) -> Soundness:
-        async with self._server.reading(None) as work:
-            return await soundness(work, tell)
-
-    async def repair(self, what: Repair) -> None:
-        raise Unsupported(f"the {what} of a server is looked after by the server itself; there is nothing to repair")
-
-    # Erasing
-
-    @property
-    def receipts(self) -> Path | None:
-        return self._receipts
-
-    async def salt(self) -> bytes:
-        if self._salt is None:
-            async with self._server.reading(None) as work:
-                self._salt = await ledger.salt(work)
-        return self._salt
-
-    async def resalt(self, salt: bytes) -> None:
-        async with self._server.writing(None, ledger.ALONE) as work:
-            await ledger.resalt(work, salt)
-        self._salt = None
-
-    async def holdings(self) -> list[Space]:
-        async with self._server.reading(None) as work:
-            return await holdings(work)
-
-    async def ledger(self, *, unfinished: bool = False) -> list[Erasure]:
-        async with self._server.reading(None) as work:
-            return await ledger.listed(work, unfinished=unfinished)
-
-    async def enter(self, erasure: Erasure) -> None:
-        async with self._server.writing(None, ledger.ALONE) as work:
-            await ledger.enter(work, erasure)
-
-    async def wipe(self, id: str, doomed: Doomed) -> None:
-        await self._touched()
-        checked = replace(doomed, writes=tuple(_admitted(doomed.writes)))
-        async with self._server.writing(
-            None, [*ledger.ALONE, *locks(checked.writes, checked.spaces)], hurried=False
-        ) as work:
-            await wipe(work, id, checked)
-
-    async def deleted(self, id: str) -> None:
-        async with self._server.writing(None, ledger.ALONE) as work:
-            await ledger.deleted(work, id)
-
-    async def settle(self) -> bool:
-        self._waits = await self._server.alone(settle)
-        return not self._waits
-
-    async def scan(self, evidence: bytes) -> Scan:
-        sought = Sought(await self.salt(), evidence, beside=self._receipts is not None)
-        # Told once, to whoever has just had it settled: the same look serves those who check a receipt of long ago.
-        waits, self._waits = tuple(self._waits), []
-        return replace(await self._server.alone(lambda connection: scan(connection, sought)), waits=waits)
-
-    async def finish(self, receipt: ErasureReceipt) -> ErasureReceipt:
-        async with self._server.writing(None, ledger.ALONE) as work:
-            return await ledger.finish(work, receipt)
-
-    # Records
-
-    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
-        if not ids:
-            return []
-        await self._touched()
-        return await items.get(self._server, space, ids)
-
-    async def whole(self, space: Space, *ids: str) -> list[Put]:
-        await self._touched()
-        async with self._server.reading(space.tenant) as work:
-            return await moving.whole(work, space, ids)
-
-    async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
-        await self._touched()
-        return await items.find(self._server, where, count_of(limit), after)
-
-    def touch(self, touch: Touch) -> None:
-        self._touches.append(touch)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_COUNTED_WITHIN, self._count)
-
-    def _count(self) -> None:
-        """Begin to write the accesses noted so far, after those before them."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._touches and (self._counting is None or self._counting.done()):
-            self._counting = asyncio.get_running_loop().create_task(self._counted())
-
-    async def _counted(self) -> None:
-        while self._touches:
-            some = list(self._touches)
-            try:
-                await self.write(*some)
-            except RecollectError:
-                pass  # given up: a count is not worth failing anybody for
-            finally:
-                del self._touches[: len(some)]
-
-    async def _touched(self) -> None:
-        """Have all accesses counted."""
-        self._count()
-        if self._counting is not None and not self._counting.done():
-            await asyncio.wait([self._counting])
-
-    async def nearest(self, where: Where, vector: Vector, *, limit: int = 10) -> list[Found]:
-        query, most = normalised(vector)[0], count_of(limit)
-        return await search.nearest(self._server, where, query, most)
-
-    async def matching(self, where: Where, terms: Sequence[str], *, limit: int = 10) -> Matches:
-        return await search.matching(self._server, where, terms, count_of(limit))
-
-    async def gather(self, ask: Ask, judge: Callable[[Evidence, Lookup], T]) -> T:
-        checked = ask if ask.vector is None or is_unit(ask.vector) else replace(ask, vector=normalised(ask.vector)[0])
-        return await self._gathering(checked, judge, self._touches)
-
-    def _see_to_index(self, space: Space, at: Standing) -> None:
-        """Have an index built for a space that has become too large to be without; nobody waits for it."""
-        if at.indexed is False and at.models.active is not None and self._building is None:
-            assert at.number is not None
-            self._building = asyncio.create_task(self._built(kept(space.tenant), at.number, at.models))
-
-    async def _built(self, tenant: str, number: int, models: Models) -> None:
-        try:
-            async with await self._server.made() as connection:
-                await index.build(connection, tenant, number, models)
-        except RecollectError:
-            pass  # the next question tries again
-        finally:
-            self._building = None
-
-    async def around(self, where: Where, places: Sequence[tuple[str, float]], *, reach: int = 1) -> list[Brief]:
-        found = await items.around(self._server, where, places, reach)
-        return sorted(found, key=lambda brief: (brief.session, brief.position, brief.id))
-
-    async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
-        return await items.last_turns(self._server, space, session, count_of(limit))
-
-    async def paths(self, space: Space) -> frozenset[str]:
-        return await items.paths(self._server, space)
-
-    async def speakers(self, space: Space) -> frozenset[str]:
-        return await items.speakers(self._server, space)
-
-    async def size(self) -> int:
-        async with self._server.reading(None) as work:
-            return await items.size(work)
-
-    async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
-        async with self._server.reading(tenant) as work:
-            return await items.spaces(work, tenant)
-
-    async def model(self) -> Model | None:
-        async with self._server.reading(None) as work:
-            return (await models.read(work)).active
-
-    async def adopt(self, model: Model) -> None:
-        if await self.model() != model:
-            async with self._server.writing(None) as work:
-                await models.adopted(work, model)
-
-    async def unembedded(self, model: Model, *, limit: int = 100) -> list[MemoryItem]:
-        most = count_of(limit)
-        async with self._server.writing(None) as work:
-            return await items.unembedded(work, model, most)
-
-    async def switch(self, model: Model) -> None:
-        async with self._server.writing(None) as work:
-            await models.switch(work, model)
-
-    # Log
-
-    async def append(self, *appends: Append) -> list[Entry | None]:
-        return await answers.appended(self, appends)
-
-    async def entries(self, space: Space, *ids: str) -> list[Entry]:
-        return await logs.get(self._server, space, ids) if ids else []
-
-    async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
-        return await logs.recent(self._server, space, count_of(limit), kinds)
-
-    async def tails(self, space: Space, reach: Reach) -> list[Tail]:
-        return await logs.tails(self._server, space, reach.checked())
-
-    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
-        return await logs.read(self._server, space, after, count_of(limit), hidden=hidden)
-
-    async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
-        return await logs.logs(self._server, owner, hidden=hidden)
-
-    async def counted(self, tenant: str | None = None) -> dict[Space, int]:
-        async with self._server.reading(tenant) as work:
-            return await moving.counted(work, tenant)
-
-    async def owners(self, tenant: str) -> list[Space]:
-        async with self._server.reading(tenant) as work:
-            return await logs.owners(work, tenant)
-
-    # Tasks
-
-    async def claim(
-        self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
-    ) -> Lease:
-        check_claim(task, owner, ttl)
-        async with self._server.writing(space.tenant, task_lock(space, task)) as work:
-            return await tasks.claim(work, Claim(space, task, owner, ttl, plan_hash))
-
-    async def save(self, save: Save) -> int:
-        return await answers.saved(self, save)
-
-    async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
-        check_ttl(ttl)
-        async with self._server.writing(lease.space.tenant, task_lock(lease.space, lease.task)) as work:
-            return await tasks.renew(work, lease, ttl)
-
-    async def release(self, lease: Lease) -> None:
-        async with self._server.writing(lease.space.tenant, task_lock(lease.space, lease.task)) as work:
-            await tasks.release(work, lease)
-
-    async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
-        async with self._server.reading(space.tenant) as work:
-            return await journal.task(work, space, task, hidden=hidden)
-
-    async def tasks(
-        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
-    ) -> list[Task]:
-        page = journal.Page(space, status, count_of(limit), after)
-        async with self._server.reading(space.tenant) as work:
-            return await journal.listed(work, page)
-
-    async def expired(
-        self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
-    ) -> list[Task]:
-        most = count_of(limit)
-        async with self._server.reading(space.tenant) as work:
-            return await journal.expired(work, space, before, most, after)
-
-    async def task_spaces(self, tenant: str) -> list[Space]:
-        async with self._server.reading(tenant) as work:
-            return await journal.spaces(work, tenant)
-
-    async def checkpoint(
-        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
-    ) -> Checkpoint | None:
-        async with self._server.reading(space.tenant) as work:
-            return await journal.checkpoint(work, space, task, version, hidden=hidden)
-
-    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
-        async with self._server.reading(space.tenant) as work:
-            return await journal.checkpoints(work, space, task, hidden=hidden)
-
-    async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
-        async with self._server.reading(space.tenant) as work:
-            return await journal.steps(work, space, task, hidden=hidden)
+    async def check_integrity(self, tell: ProgressCallback = ignore_progress) -> IntegrityReport:
+        async with self._server.begin_read(None) as work:
+            tell("vectors")
+            [missing_vectors] = await work.fetch_one(_COUNT_MISSING_VECTORS)
+            [orphaned_vectors] = await work.fetch_one(_COUNT_STRAY_VECTORS)
+            tell("words")
+            missing_terms, orphaned_terms = await work.fetch_one(_COUNT_TERM_MISMATCHES)
+            tell("counts and checksums")
+            return IntegrityReport(
+                faults=tuple(await _find_faults(work)),
+                missing_vectors=missing_vectors,
+                orphaned_vectors=orphaned_vectors,
+                missing_terms=missing_terms,
+                orphaned_terms=orphaned_terms,
+            )
 
 
-def _admitted(writes: Sequence[Write]) -> list[Write]:
-    return [admitted(write) for write in writes]
+def _validate_writes(writes: Sequence[Write]) -> list[Write]:
+    return [validate_write(write) for write in writes]
+
+
+async def _load_store_stats(work: PostgresTransaction) -> StoreStats:
+    version, pgvector, *durability, micros, schema, bypasses_row_security, most, used = await work.fetch_one(
+        _GET_SERVER_SETTINGS
+    )
+    *times, items, recent_items, superseded = await work.fetch_one(
+        _GET_CONTENT_STATS, {"since": to_micros(work.now - _ONE_WEEK)}
+    )
+    first_times = [time for time in times[::2] if time is not None]
+    last_times = [time for time in times[1::2] if time is not None]
+    dead, live = await work.fetch_one(_GET_DEAD_ROWS)
+    [size] = await work.fetch_one(GET_TOTAL_SIZE)
+    [stuck] = await work.fetch_one(_COUNT_STUCK_SESSIONS, {"seconds": _STUCK_SECONDS})
+    large, broken = await work.fetch_one(_COUNT_HNSW_INDEXES, {"large": HNSW_MIN_ITEMS})
+    risks = tuple(
+        DurabilityRisk(f"{name} is off: a power failure can destroy the database", f"alter system set {name} = on")
+        for name, value in zip(("fsync", "full_page_writes"), durability, strict=True)
+        if value == "off"
+    )
+    return StoreStats(
+        engine="PostgreSQL",
+        versions={"PostgreSQL": str(version).split()[0], "pgvector": str(pgvector)},
+        durability="a crash of its processes" if risks else "power loss",
+        durability_risks=risks,
+        schema=(schema, list_migrations()[-1][0]),
+        now=from_micros(micros),
+        oldest=from_micros(min(first_times)) if first_times else None,
+        newest=from_micros(max(last_times)) if last_times else None,
+        bytes=size,
+        items=items,
+        recent_items=recent_items,
+        superseded=superseded,
+        unused_ratio=dead / (dead + live) if dead + live else 0.0,
+        blocked_by=f"{stuck} sessions hold or wait for a lock for over {_STUCK_SECONDS} s" if stuck else "",
+        resource_usage=(ResourceUsage("connections", used, most),),
+        vector_indexes=(large, broken),
+        bypasses_row_security=bool(bypasses_row_security),
+    )
+
+
+async def _find_faults(work: PostgresTransaction) -> list[str]:
+    faults = [
+        f"{'/'.join(map(unescape_text, row[:5]))} counts {row[5]} items with {row[6]} words, and has {row[7]} with "
+        f"{row[8]}"
+        for row in await work.fetch_rows(_FIND_MISCOUNTED_SPACES)
+    ]
+    faults.extend(
+        f"version {version} of task {unescape_text(task)!r} does not match its checksum"
+        for task, version, state, checksum in await work.fetch_rows(_LIST_CHECKPOINTS)
+        if not is_intact(state, checksum)
+    )
+    return faults

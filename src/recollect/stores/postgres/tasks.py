@@ -1,268 +1,378 @@
-"""Writing tasks: the rows behind checkpoints, leases and the journal of steps."""
+"""Tasks as rows: their leases, checkpoints and steps."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
-from recollect.stores.base import Lease, Task
-from recollect.stores.damage import one_of, reads
-from recollect.stores.leases import Claim
-from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskWrite
-from recollect.stores.postgres.journey import Values
-from recollect.stores.postgres.moving import restored
-from recollect.stores.postgres.plan import Plan
-from recollect.stores.postgres.rows import TASK, micros, moment
-from recollect.stores.postgres.server import Work
-from recollect.stores.postgres.spaces import numbered
-from recollect.stores.postgres.text import given, handle, kept, maybe_given, maybe_kept
-from recollect.stores.task import TASK_STATUSES
-from recollect.values import Space
+from recollect.stores.codec import decode_choice, detects_corruption
+from recollect.stores.leases import LeaseRequest
+from recollect.stores.postgres.connections import Rows, SqlParams, SqlStatement
+from recollect.stores.postgres.row_codec import (
+    SPACE_ID_SQL,
+    build_handle,
+    build_space_handle,
+    build_space_params,
+    decode_space,
+    decode_timestamp,
+    encode_json,
+    encode_timestamp,
+    encode_value,
+    escape_text,
+    unescape_text,
+)
+from recollect.stores.postgres.transactions import (
+    FIND_SPACES,
+    NOW_MICROS_SQL,
+    PostgresServer,
+    PostgresTransaction,
+    StatementPlan,
+    build_task_locks,
+    create_space_numbers,
+)
+from recollect.stores.validation import check_claim, check_ttl, validate_limit
+from recollect.stores.writes import (
+    STEP_STATUSES,
+    TASK_STATUSES,
+    Checkpoint,
+    DropTask,
+    Journal,
+    Lease,
+    Restore,
+    Save,
+    SetStatus,
+    Step,
+    Task,
+    TaskStatus,
+    TaskWrite,
+)
+from recollect.types import Space
 
-_MICROSECOND = timedelta(microseconds=1)
+_MIN_BIGINT = -(1 << 63)
 
-_HELD = f"""
-    select {TASK}
+_TASK_COLUMN_TYPES = {
+    "id": "text", "status": "text", "version": "bigint", "fence": "bigint", "owner": "text", "renewed_at": "bigint",
+    "lease_ttl": "bigint", "plan_hash": "text", "ttl": "bigint", "expires_at": "bigint", "created_at": "bigint",
+    "updated_at": "bigint",
+}  # fmt: skip
+_STEP_COLUMN_TYPES = {
+    "handle": "text", "key": "text", "status": "text", "attempts": "bigint", "fence": "bigint",
+    "idempotency_key": "text", "input_sha": "text", "result": "text", "error": "text", "at": "bigint",
+}  # fmt: skip
+_STEP_FIELDS = tuple(field.name for field in fields(Step))
+TASK_COLUMNS = ", ".join(f"t.{name}" for name in _TASK_COLUMN_TYPES)
+
+# Reads.
+
+_FROM_TASKS = f"""
+    select {TASK_COLUMNS}
     from recollect.tasks t
-    where t.tenant = %(tenant)s and t.space = %(space)s and t.handle = %(task)s
-"""  # noqa: S608 - a constant list of columns
+    where t.tenant = %(tenant)s and t.space = {SPACE_ID_SQL}
+"""  # noqa: S608 - constant clauses
 
-_KEEP = """
-    kept{n} as (
-        insert into recollect.tasks (
-            tenant, space, handle, id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl,
-            expires_at, created_at, updated_at
-        )
-        values (
-            %(tenant{n})s, %(space{n})s, %(task{n})s, %(id{n})s, %(status{n})s, %(version{n})s, %(fence{n})s,
-            %(owner{n})s::text, %(renewed_at{n})s::bigint, %(lease_ttl{n})s::bigint, %(plan_hash{n})s::text,
-            %(ttl{n})s::bigint, %(expires_at{n})s::bigint, %(created_at{n})s, %(updated_at{n})s
-        )
-        on conflict (tenant, space, handle) do update
-        set status = excluded.status, version = excluded.version, fence = excluded.fence, owner = excluded.owner,
-            renewed_at = excluded.renewed_at, lease_ttl = excluded.lease_ttl, plan_hash = excluded.plan_hash,
-            ttl = excluded.ttl, expires_at = excluded.expires_at, created_at = excluded.created_at,
-            updated_at = excluded.updated_at
-    )
+# As in `leases`.
+_IS_LEASED = (
+    f"(t.owner is not null and t.renewed_at <= {NOW_MICROS_SQL} and t.renewed_at + t.lease_ttl > {NOW_MICROS_SQL})"
+)
+_IS_VISIBLE = f"(t.expires_at is null or t.expires_at > {NOW_MICROS_SQL} or {_IS_LEASED})"
+
+_GET_TASK = f"{_FROM_TASKS} and t.handle = %(task)s and (%(hidden)s or {_IS_VISIBLE})"
+_LIST_TASKS = f"""
+    {_FROM_TASKS} and t.id > %(after)s
+        and (%(status)s::text is null or t.status = %(status)s)
+        and {_IS_VISIBLE}
+    order by t.id
+    limit %(limit)s
+"""
+_FIND_EXPIRED = f"""
+    {_FROM_TASKS} and t.expires_at <= least(%(before)s, {NOW_MICROS_SQL})
+        and (t.expires_at, t.id) > (%(last)s::bigint, %(after)s)
+        and not {_IS_LEASED}
+    order by t.expires_at, t.id
+    limit %(limit)s
+"""
+_LIST_TASK_SPACES = """
+    select s.tenant, s.tier, s.owner, s.agent, s.session
+    from recollect.spaces s
+    where s.tenant = %(tenant)s
+        and exists (select 1 from recollect.tasks t where t.tenant = %(tenant)s and t.space = s.id)
 """
 
-_FENCE = """
+_OF_TASK = f"tenant = %(tenant)s and space = {SPACE_ID_SQL} and task = %(task)s and exists ({_GET_TASK})"
+_GET_CHECKPOINTS = f"""
+    select version, fence, schema, state, sha256, at
+    from recollect.checkpoints
+    where {_OF_TASK} and (%(version)s::bigint is null or version = %(version)s)
+    order by version desc
+    limit %(limit)s
+"""  # noqa: S608 - constant clauses
+
+_GET_STEPS = f"""
+    select {", ".join(_STEP_FIELDS)}
+    from recollect.steps
+    where {_OF_TASK}
+    order by first
+"""  # noqa: S608 - constant clauses
+
+# Leases.
+
+# One sequence per space: a fence is never reused, not even after its task was dropped.
+_INCREMENT_FENCE = """
     update recollect.spaces
     set next_seq = next_seq + 1
     where tenant = %(tenant)s and id = %(space)s
     returning next_seq
 """
 
-# The version that is added is not among those that are forgotten.
-_SAVE = """
-    saved{n} as (
-        insert into recollect.checkpoints (tenant, space, task, version, fence, schema, state, sha256, at)
-        values (
-            %(tenant{n})s, %(space{n})s, %(task{n})s, %(version{n})s, %(fence{n})s, %(schema{n})s, %(state{n})s,
-            %(sha256{n})s, %(at{n})s
+
+class PostgresTasks:
+    """The `Tasks` protocol without `save`."""
+
+    _server: PostgresServer
+
+    async def claim(
+        self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
+    ) -> Lease:
+        check_claim(task, owner, ttl)
+        request = LeaseRequest(space, task, owner, ttl, plan_hash)
+        async with self._change_task(space, task) as (work, batch):
+            # Raise a refusal before the fence is drawn, so that refused callers do not wait for the row of the space.
+            leases.claim_task(batch.task, request, 0, work.now)
+            values: SqlParams = {"tenant": escape_text(space.tenant), "space": batch.space_number}
+            [fence] = await work.fetch_one(_INCREMENT_FENCE, values)
+            claimed = batch.task = leases.claim_task(batch.task, request, fence, work.now)
+        return leases.build_lease(space, claimed)
+
+    async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
+        check_ttl(ttl)
+        async with self._change_task(lease.space, lease.task) as (work, batch):
+            renewed = batch.task = leases.renew_lease(batch.task, lease, ttl, work.now)
+        return leases.build_lease(lease.space, renewed)
+
+    async def release(self, lease: Lease) -> None:
+        async with self._change_task(lease.space, lease.task) as (work, batch):
+            batch.task = leases.release_lease(batch.task, lease, work.now) or batch.task
+
+    @asynccontextmanager
+    async def _change_task(
+        self, space: Space, task: str
+    ) -> AsyncIterator[tuple[PostgresTransaction, PostgresTaskBatch]]:
+        """Yield a transaction with the lock of a task, and the task, which is written at the end if it changed."""
+        handle, params = build_space_handle(space), build_space_params(space)
+        first = (
+            SqlStatement(FIND_SPACES, {**params, "handles": [handle]}),
+            SqlStatement(_GET_TASK, {**params, "task": build_handle(task), "hidden": True, "now": None}),
         )
-    ),
-    forgotten{n} as (
-        delete from recollect.checkpoints
-        where tenant = %(tenant{n})s and space = %(space{n})s and task = %(task{n})s and version <= %(oldest{n})s
+        async with self._server.begin_write(space.tenant, build_task_locks(space, task), first) as work:
+            spaces, tasks = work.first_results
+            number = spaces[0][1] if spaces else None
+            if number is None:
+                number = (await create_space_numbers(work, space.tenant, {handle: space}))[handle].id
+            batch = PostgresTaskBatch(space, number, task, tasks[0] if tasks else None)
+            yield work, batch
+            plan = StatementPlan()
+            batch.add_to_plan(plan)
+            await work.commit(plan.build_statements(work))
+
+    async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
+        rows = await self._read(space, _GET_TASK, task=build_handle(task), hidden=hidden)
+        return _decode_task(rows[0]) if rows else None
+
+    async def tasks(
+        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+    ) -> list[Task]:
+        most, last_id = validate_limit(limit), escape_text(after or "")
+        rows = await self._read(space, _LIST_TASKS, status=status, after=last_id, limit=most)
+        return list(map(_decode_task, rows))
+
+    async def expired(
+        self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
+    ) -> list[Task]:
+        values = {
+            "before": to_micros(before),
+            "last": _MIN_BIGINT if after is None else encode_timestamp(after.expires_at),
+            "after": "" if after is None else escape_text(after.id),
+            "limit": validate_limit(limit),
+        }
+        return list(map(_decode_task, await self._read(space, _FIND_EXPIRED, **values)))
+
+    async def task_spaces(self, tenant: str) -> list[Space]:
+        rows = await self._server.read(tenant, _LIST_TASK_SPACES, {"tenant": escape_text(tenant)})
+        return sorted(map(decode_space, rows), key=str)
+
+    async def checkpoint(
+        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
+    ) -> Checkpoint | None:
+        of_task = {"task": build_handle(task), "hidden": hidden}
+        rows = await self._read(space, _GET_CHECKPOINTS, **of_task, version=version, limit=1)
+        return _decode_checkpoint(rows[0]) if rows else None
+
+    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
+        of_task = {"task": build_handle(task), "hidden": hidden}
+        rows = await self._read(space, _GET_CHECKPOINTS, **of_task, version=None, limit=None)
+        return list(map(_decode_checkpoint, rows))
+
+    async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
+        rows = await self._read(space, _GET_STEPS, task=build_handle(task), hidden=hidden)
+        return list(map(_decode_step, rows))
+
+    async def _read(self, space: Space, statement: str, **values: Any) -> Rows:
+        values = {**build_space_params(space), "now": self._server.now_micros, **values}
+        return await self._server.read(space.tenant, statement, values)
+
+
+# Writes.
+
+_UPSERT_TASK = f"""
+    insert into recollect.tasks (tenant, space, handle, {", ".join(_TASK_COLUMN_TYPES)})
+    values (
+        %(tenant)s, %(space)s, %(task)s,
+        {", ".join(f"%({name})s::{type}" for name, type in _TASK_COLUMN_TYPES.items())}
+    )
+    on conflict (tenant, space, handle) do update
+    set {", ".join(f"{name} = excluded.{name}" for name in _TASK_COLUMN_TYPES)}
+"""  # noqa: S608 - a constant list of columns
+
+_INSERT_CHECKPOINT = """
+    insert into recollect.checkpoints (tenant, space, task, version, fence, schema, state, sha256, at)
+    values (
+        %(tenant)s, %(space)s, %(task)s, %(version)s, %(fence)s, %(schema)s, %(state)s, %(sha256)s, %(at)s
     )
 """
-
-_NOTE = """
-    noted{n} as (
-        insert into recollect.steps (
-            tenant, space, task, handle, key, status, attempts, fence, idempotency_key, input_sha, result, error, at
-        )
-        values (
-            %(tenant{n})s, %(space{n})s, %(task{n})s, %(handle{n})s, %(key{n})s, %(status{n})s, %(attempts{n})s,
-            %(fence{n})s, %(idempotency_key{n})s, %(input_sha{n})s::text, %(result{n})s::text, %(error{n})s::text,
-            %(at{n})s
-        )
-        on conflict (tenant, space, task, handle) do update
-        set status = excluded.status, attempts = excluded.attempts, fence = excluded.fence,
-            idempotency_key = excluded.idempotency_key, input_sha = excluded.input_sha, result = excluded.result,
-            error = excluded.error, at = excluded.at
-    )
+_DELETE_CHECKPOINTS = """
+    delete from recollect.checkpoints
+    where tenant = %(tenant)s and space = %(space)s and task = %(task)s and version <= %(oldest)s
 """
 
-_DROP = """
-    unsaved{n} as (
-        delete from recollect.checkpoints
-        where tenant = %(tenant{n})s and space = %(space{n})s and task = %(task{n})s
-    ),
-    unnoted{n} as (
-        delete from recollect.steps
-        where tenant = %(tenant{n})s and space = %(space{n})s and task = %(task{n})s
-    ),
-    dropped{n} as (
-        delete from recollect.tasks
-        where tenant = %(tenant{n})s and space = %(space{n})s and handle = %(task{n})s
-    )
+_UPSERT_STEPS = f"""
+    insert into recollect.steps (tenant, space, task, {", ".join(_STEP_COLUMN_TYPES)})
+    select %(tenant)s, %(space)s, %(task)s, new.*
+    from json_to_recordset(%(steps)s::json) as new ({", ".join(map(" ".join, _STEP_COLUMN_TYPES.items()))})
+    on conflict (tenant, space, task, handle) do update
+    set {", ".join(f"{name} = excluded.{name}" for name in _STEP_COLUMN_TYPES)}
+"""  # noqa: S608 - a constant list of columns
+
+_DELETE_TASK = tuple(
+    f"delete from recollect.{table} where tenant = %(tenant)s and space = %(space)s and {column} = %(task)s"  # noqa: S608
+    for table, column in (("checkpoints", "task"), ("steps", "task"), ("tasks", "handle"))
+)
+
+_RESTORE_FENCE = """
+    update recollect.spaces
+    set next_seq = greatest(next_seq, %(fence)s)
+    where tenant = %(tenant)s and id = %(space)s
 """
 
 
-@dataclass(slots=True)
-class Desk:
-    """One task that a batch is about."""
+class PostgresTaskBatch:
+    """The writes of a batch to one task."""
 
-    space: Space
-    number: int
-    name: str
-    held: Task | None = None
-    stored: Task | None = None
+    def __init__(self, space: Space, space_number: int, name: str, row: Sequence[Any] | None) -> None:
+        self.space = space
+        self.space_number = space_number
+        self.name = name
+        self.task = self._stored_task = None if row is None else _decode_task(row)
 
-    @property
-    def _named(self) -> Values:
-        return {"tenant": kept(self.space.tenant), "space": self.number, "task": handle(self.name)}
-
-    @classmethod
-    def of(cls, space: Space, number: int, name: str, row: Sequence[Any] | None) -> Desk:
-        held = None if row is None else task_of(row)
-        return cls(space, number, name, held, held)
-
-    def _add(self, plan: Plan, part: str, values: Values, *touches: str) -> None:
-        keys = [(self.number, self.name, what) for what in touches]
-        plan.add(self.space.tenant, part, self._named | values, keys)
-
-    def apply(self, plan: Plan, write: TaskWrite, now: datetime) -> None:
-        """Do as a write says, or refuse it."""
+    def apply(self, plan: StatementPlan, write: TaskWrite, now: datetime) -> None:
+        """Apply a write. Raise the error of `leases` if its fence or expectation is not met."""
         match write:
             case DropTask():
-                leases.check_drop(self.held, write, now)
-                self._add(plan, _DROP, {}, "task", "saves", "steps")
-                self.held = self.stored = None
+                leases.check_drop(self.task, write, now)
+                for statement in _DELETE_TASK:
+                    self._add(plan, statement, {})
+                self.task = self._stored_task = None
             case Save():
-                self.held = leases.saved(self.held, write, now)
-                self._save(plan, self.held, write)
+                self.task = leases.save_version(self.task, write, now)
+                task = self.task
+                saved = Checkpoint(task.version, task.fence, write.schema, write.state, task.updated_at, intact=True)
+                self._add_checkpoint(plan, saved, write.sha256)
+                self._add(plan, _DELETE_CHECKPOINTS, {"oldest": task.version - write.keep})
             case Journal():
-                self.held = leases.noted(self.held, write, now)
-                self._add(plan, _NOTE, _note(write, now), "steps")
+                self.task = leases.apply_note(self.task, write, now)
+                self._add_steps(plan, [_encode_step(write, write.step, now)])
             case Restore():
-                self.held = leases.restored(self.held, write)
-                for part, values, touched in restored(write):
-                    self._add(plan, part, values, touched)
+                self.task = leases.restore_task(self.task, write)
+                self._restore(plan, write)
             case SetStatus():
-                self.held = leases.noted(self.held, write, now)
+                self.task = leases.apply_note(self.task, write, now)
 
-    def plan(self, plan: Plan) -> None:
-        if self.held is not None and self.held != self.stored:
-            self._add(plan, _KEEP, _values(self.held), "task")
+    def add_to_plan(self, plan: StatementPlan) -> None:
+        """Add the statement for the task's row if it changed."""
+        if self.task is not None and self.task != self._stored_task:
+            values = {name: encode_value(getattr(self.task, name)) for name in _TASK_COLUMN_TYPES}
+            self._add(plan, _UPSERT_TASK, values)
 
-    def _save(self, plan: Plan, task: Task, save: Save) -> None:
-        state = save.state.encode()
-        checksum = hashlib.sha256(state).digest() if save.sha256 is None else bytes.fromhex(save.sha256)
+    def _add_checkpoint(self, plan: StatementPlan, saved: Checkpoint, sha256: str | None = None) -> None:
+        state = saved.state.encode()
         values = {
-            "version": task.version,
-            "fence": task.fence,
-            "schema": save.schema,
+            "version": saved.version,
+            "fence": saved.fence,
+            "schema": saved.schema,
             "state": state,
-            "sha256": checksum,
-            "at": to_micros(task.updated_at),
-            "oldest": task.version - save.keep,
+            "sha256": hashlib.sha256(state).digest() if sha256 is None else bytes.fromhex(sha256),
+            "at": to_micros(saved.at),
         }
-        self._add(plan, _SAVE, values, "saves")
+        self._add(plan, _INSERT_CHECKPOINT, values)
+
+    def _add_steps(self, plan: StatementPlan, rows: list[SqlParams]) -> None:
+        self._add(plan, _UPSERT_STEPS, {"steps": encode_json(rows)})
+
+    def _restore(self, plan: StatementPlan, restore: Restore) -> None:
+        """Add the checkpoints and steps of a task from another store."""
+        for checkpoint in restore.checkpoints:
+            self._add_checkpoint(plan, checkpoint)
+        if restore.steps:
+            self._add_steps(plan, [_encode_step(step, step.key, step.at) for step in restore.steps])
+        self._add(plan, _RESTORE_FENCE, {"fence": restore.highest_fence})
+
+    def _add(self, plan: StatementPlan, statement: str, values: SqlParams) -> None:
+        plan.add(self.space.tenant, statement, {"space": self.space_number, "task": build_handle(self.name), **values})
 
 
-async def desk(work: Work, space: Space, task: str) -> Desk:
-    """A task as it stands; its space gets a number if it has none."""
-    number = await numbered(work, space)
-    row = await work.row(_HELD, {"tenant": kept(space.tenant), "space": number, "task": handle(task)})
-    return Desk.of(space, number, task, row)
+# Rows.
 
 
-async def claim(work: Work, wish: Claim) -> Lease:
-    opened = await desk(work, wish.space, wish.task)
-    # Decided before the fence is drawn, so that those who are refused do not wait for each other at the space's row.
-    leases.claimed(opened.held, wish, 0, work.now)
-    # One sequence for the whole space: a fence is never given twice, not even after its task was dropped.
-    row = await work.row(_FENCE, {"tenant": kept(wish.space.tenant), "space": opened.number})
-    assert row is not None
-    opened.held = leases.claimed(opened.held, wish, row[0], work.now)
-    return await _kept(work, opened)
-
-
-async def renew(work: Work, lease: Lease, ttl: timedelta) -> Lease:
-    opened = await desk(work, lease.space, lease.task)
-    opened.held = leases.renewed(opened.held, lease, ttl, work.now)
-    return await _kept(work, opened)
-
-
-async def release(work: Work, lease: Lease) -> None:
-    opened = await desk(work, lease.space, lease.task)
-    task = leases.released(opened.held, lease, work.now)
-    if task is not None:
-        opened.held = task
-        plan = Plan()
-        opened.plan(plan)
-        await plan.run(work)
-
-
-async def _kept(work: Work, opened: Desk) -> Lease:
-    assert opened.held is not None
-    plan = Plan()
-    opened.plan(plan)
-    await plan.run(work)
-    return leases.lease_of(opened.space, opened.held)
-
-
-@reads("the row of a task")
-def task_of(row: Sequence[Any]) -> Task:
-    return Task(
-        id=given(row[0]),
-        status=one_of("status", row[1], TASK_STATUSES),
-        version=row[2],
-        fence=row[3],
-        owner=maybe_given(row[4]),
-        renewed_at=moment(row[5]),
-        lease_ttl=_duration(row[6]),
-        plan_hash=maybe_given(row[7]),
-        ttl=_duration(row[8]),
-        expires_at=moment(row[9]),
-        created_at=from_micros(row[10]),
-        updated_at=from_micros(row[11]),
-    )
-
-
-def _values(task: Task) -> Values:
-    return {
-        "id": kept(task.id),
-        "status": task.status,
-        "version": task.version,
-        "fence": task.fence,
-        "owner": maybe_kept(task.owner),
-        "renewed_at": micros(task.renewed_at),
-        "lease_ttl": _length(task.lease_ttl),
-        "plan_hash": maybe_kept(task.plan_hash),
-        "ttl": _length(task.ttl),
-        "expires_at": micros(task.expires_at),
-        "created_at": to_micros(task.created_at),
-        "updated_at": to_micros(task.updated_at),
+@detects_corruption("the row of a task")
+def _decode_task(row: Sequence[Any]) -> Task:
+    values = _decode_row(_TASK_COLUMN_TYPES, row)
+    decode_choice("status", values["status"], TASK_STATUSES)
+    times = {name: decode_timestamp(values[name]) for name in ("renewed_at", "expires_at", "created_at", "updated_at")}
+    durations = {
+        name: None if values[name] is None else timedelta(microseconds=values[name]) for name in ("lease_ttl", "ttl")
     }
+    return Task(**values | times | durations)
 
 
-def _note(note: Journal, now: datetime) -> Values:
-    return {
-        "handle": handle(note.step),
-        "key": kept(note.step),
-        "status": note.status,
-        "attempts": note.attempts,
-        "fence": note.fence,
-        "idempotency_key": kept(note.idempotency_key),
-        "input_sha": maybe_kept(note.input_sha),
-        "result": maybe_kept(note.result),
-        "error": maybe_kept(note.error),
-        "at": to_micros(now),
-    }
+def _decode_row(columns: Iterable[str], row: Sequence[Any]) -> dict[str, Any]:
+    values = (unescape_text(value) if isinstance(value, str) else value for value in row)
+    return dict(zip(columns, values, strict=True))
 
 
-def _duration(value: int | None) -> timedelta | None:
-    return None if value is None else timedelta(microseconds=value)
+@detects_corruption("the row of a checkpoint")
+def _decode_checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+    version, fence, schema, state, checksum, at = row
+    text = bytes(state).decode("utf-8", "replace")
+    return Checkpoint(version, fence, schema, text, from_micros(at), is_intact(state, checksum))
 
 
-def _length(ttl: timedelta | None) -> int | None:
-    return None if ttl is None else ttl // _MICROSECOND
+def is_intact(state: bytes, checksum: bytes) -> bool:
+    """Return whether a checkpoint's state has its checksum."""
+    return hashlib.sha256(state).digest() == checksum
+
+
+def _encode_step(step: Journal | Step, key: str, at: datetime) -> SqlParams:
+    values = {name: encode_value(getattr(step, name)) for name in _STEP_FIELDS if name not in ("key", "at")}
+    return {"handle": build_handle(key), "key": escape_text(key), "at": to_micros(at), **values}
+
+
+@detects_corruption("the note about a step")
+def _decode_step(row: tuple[Any, ...]) -> Step:
+    values = _decode_row(_STEP_FIELDS, row)
+    decode_choice("status", values["status"], STEP_STATUSES)
+    return Step(**values | {"at": from_micros(values["at"])})

@@ -1,4 +1,4 @@
-"""Logs and tasks on a Redis or Valkey server, or on a cluster of them."""
+"""The Redis store: logs and tasks on a Redis or Valkey server or cluster."""
 
 from recollect.stores.redis.store import RedisStore
 

@@ -1,11 +1,10 @@
--- A batch, whole or not at all: first everything that could refuse it is looked at, then everything is written.
+-- Write a batch atomically: check everything that could refuse it first, then write.
 --
--- KEYS: one key of each owner in the batch, so that a cluster knows where to run this. The other keys are made of
--- the owners' prefixes and lie in the same slots.
--- ARGV: batch id, its memory in ms, now, tolerance in microseconds ('' trusts now), for how many ms a log is kept
--- after its last entry expired ('' until it is dropped), whether the owners were indexed, the highest fence of what was
--- erased, the owners (count; prefix and names each), the rows that were seen (count; key, task and row each), and the
--- writes.
+-- KEYS: one key of each owner in the batch, so that a cluster knows where to run this. All other keys are built from
+-- the owners' prefixes and are in the same slots.
+-- ARGV: batch id, its TTL in ms, now, maximum clock skew in microseconds ('' for no limit), ms until a log is purged
+-- after its last entry expired ('' for never), whether the owners were indexed, the highest erased fence, the owners
+-- (count; prefix and names each), the expected rows (count; key, task and row each), and the writes.
 
 local at = 0
 local function take()
@@ -22,7 +21,7 @@ for _ = 1, tonumber(take()) do
     table.insert(owners, {prefix = take(), names = take()})
 end
 
--- Asked a second time, because the first answer never arrived: the answer again, and nothing else.
+-- A retry, because the first answer was lost: return the same answer and write nothing.
 local done = KEYS[1] .. ':' .. id
 local said = redis.call('GET', done)
 if said then
@@ -43,7 +42,7 @@ if stale then
     return rows
 end
 
--- What a script has done by the time it fails stays done: a right that is missing is found out before (from Redis 7 on).
+-- Writes before a failure are not rolled back, so check the permissions first (Redis 7 and newer).
 local key = KEYS[1]
 for _, command in ipairs(redis.acl_check_cmd and {
     {'HSET', key, 'a', 'b'}, {'HDEL', key, 'a'}, {'HINCRBY', key, 'a', '1'}, {'ZADD', key, '0', 'a'},
@@ -55,7 +54,7 @@ for _, command in ipairs(redis.acl_check_cmd and {
     end
 end
 
--- What is written for an owner that no list of owners names could not be found again: the list comes first.
+-- Data of an owner that is in no index could not be found again: index the owner first.
 local unknown = {'index', time}
 for _, owner in ipairs(owners) do
     if owner.names ~= '' and redis.call('EXISTS', owner.prefix .. 'owner') == 0 then
@@ -73,7 +72,7 @@ if #unknown > 2 then
     return unknown
 end
 
--- In the order of a log stand the headers of its entries: expiry and time (20 digits each), length of kind, kind, id.
+-- Members of a log's sorted set are headers: expiry and time (20 digits each), length of kind, kind, id.
 local function lives(header)
     return string.sub(header, 1, 20) > now
 end
@@ -89,7 +88,7 @@ local function forget(order, data, first, last)
     redis.call('ZREMRANGEBYSCORE', order, first, last)
 end
 
--- Only what lives counts, so that hidden entries take no room; what is older than the newest `cap` of it goes.
+-- Keep the newest `cap` live entries; expired ones do not count.
 local function trim(order, data, cap)
     if redis.call('ZCARD', order) <= cap then
         return
@@ -112,8 +111,8 @@ local function trim(order, data, cap)
     end
 end
 
--- Of every log is known, without a look into it, when its last entry expires and the time of that. By the latest time
--- that any of its entries had, which may be gone since, the logs of a tier stand in an order: none is newer than that.
+-- For every log, store the expiry and the time of its last entry. A tier's logs are sorted by the latest time that any
+-- of their entries had, deleted ones included: no log is newer than that.
 local function list(prefix, space, latest)
     local order = prefix .. 'newest:' .. string.match(space, '^[^/]*')
     local known = redis.call('HGET', prefix .. 'logs', space)
@@ -135,8 +134,8 @@ local function list(prefix, space, latest)
     redis.call('HSET', prefix .. 'logs', space, string.sub(last, 1, 40) .. latest)
 end
 
--- The server drops a log whose every entry has expired and whose grace is over. One that holds, or has held since it
--- was last empty, an entry without an end stays.
+-- Let the server purge a log some time after its last entry expired, unless the log has or had, since it was last
+-- empty, an entry without expiry.
 local function put_off(order, data, left, header)
     if string.sub(header, 1, 20) == '99999999999999999999' then
         redis.call('PERSIST', order)
@@ -150,7 +149,7 @@ local function put_off(order, data, left, header)
     end
 end
 
--- With its length, so that no two tasks of different sessions can have one name.
+-- The length keeps the names of tasks in different sessions distinct.
 local function named(space, task)
     return #space .. ':' .. space .. task
 end
@@ -186,7 +185,7 @@ function writes.append(prefix, space)
     local header_held = held and redis.call('ZRANGEBYSCORE', order, place, place)[1]
     if not header_held or not lives(header_held) then
         if header_held then
-            redis.call('ZREM', order, header_held)  -- nobody can see it any more, so its id is free again
+            redis.call('ZREM', order, header_held)  -- expired, so its id can be used again
         end
         local left = redis.call('PTTL', order)
         local seq = redis.call('HINCRBY', prefix .. 'owner', 'seq:' .. space, 1)
@@ -226,8 +225,8 @@ function writes.row(prefix, space)
     put_row(prefix, space, take(), take(), take(), take())
 end
 
--- One sequence for the whole space: a fence is never given twice, not even after its task was dropped. Of spaces that
--- were erased nothing is left but a number, above which all fences of this owner lie.
+-- One sequence of fences for the whole space: a fence is not reused after its task was dropped. New fences are above
+-- the highest fence of all erased spaces.
 function writes.claim(prefix, space)
     local task, row, old, new = take(), take(), take(), take()
     local fence = redis.call('HINCRBY', prefix .. 'owner', 'fence:' .. space, 1)
@@ -240,7 +239,7 @@ function writes.claim(prefix, space)
     put_row(prefix, space, task, row .. answer .. ']', old, new)
 end
 
--- Of a task that comes from another store: what is given later is higher.
+-- A restored task: later fences must be higher than its own.
 function writes.fenced(prefix, space)
     local fence = tonumber(take())
     if fence > tonumber(redis.call('HGET', prefix .. 'owner', 'fence:' .. space) or '0') then
@@ -284,12 +283,12 @@ while at < #ARGV do
     write(take(), take())
 end
 
--- Of entries it is told where they stand; nothing of those that were there before.
+-- Answer with the seqs of new entries; empty for those that existed.
 if #places > 0 then
     answer = table.concat(places, ',')
 end
 
--- The last word, and not the first: on a full server it would forbid what only removes.
+-- Last, because on a full server a SET would refuse a batch that only deletes.
 if memory ~= '' then
     redis.call('SET', done, answer, 'PX', memory)
 end

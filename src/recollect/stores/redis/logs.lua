@@ -1,9 +1,9 @@
--- The logs of an owner's tier that hold something that lives: the end of one and of the newest others, newest last;
--- or a page of all of them, in the order they are listed in, each with the time of its last entry.
+-- Read the logs of an owner's tier that have live entries: the tail of one log and of the newest others, newest last;
+-- or a page of all logs in stored order, each with the time of its last entry.
 --
--- KEYS: what is known of the owner's logs, and the list of those of this tier. ARGV: prefix, now ('' sees what is hidden
--- too), the log itself ('' for none: then a page is read), and either how many of its entries, how many others, how many
--- entries of each; or where the page begins and how long it is.
+-- KEYS: the hash of the owner's logs, and the sorted set of this tier's logs. ARGV: prefix, now ('' includes expired
+-- entries), the log ('' to read a page), and either the numbers of its entries, of other logs and of entries of each,
+-- or the start and length of the page.
 
 local prefix, now, own = ARGV[1], ARGV[2], ARGV[3]
 
@@ -11,7 +11,7 @@ local function lives(header)
     return now == '' or string.sub(header, 1, 20) > now
 end
 
--- All of it as one text, a list in JSON of places and what is kept there: many small answers take a client longer.
+-- Answer with one JSON text: clients parse many small answers more slowly.
 local function tail(space, limit)
     local ids, from, page_size = {}, 0, math.min(limit, 100)
     while #ids < limit do
@@ -29,7 +29,7 @@ local function tail(space, limit)
     local found = {}
     for n = #ids, 1, -1 do
         local kept = redis.call('HGET', prefix .. 'data:' .. space, ids[n])
-        -- What stands in the order alone is damage, and told as such.
+        -- An entry without data is damage: answer null.
         table.insert(found, kept and '["' .. string.sub(kept, 1, 20) .. '",' .. string.sub(kept, 21) .. ']' or 'null')
     end
     return '[' .. table.concat(found, ',') .. ']'
@@ -51,7 +51,7 @@ local function last_time(space)
     end
 end
 
--- Names by bytes: how Lua compares texts depends on the server's language. Times are digits, which it does not.
+-- Compare names by bytes: Lua's text comparison depends on the server's locale, except for digits.
 local function before(one, other)
     if one.time ~= other.time then
         return one.time < other.time
@@ -65,7 +65,7 @@ local function before(one, other)
     return #one.space < #other.space
 end
 
--- What is known is enough while its last entry lives. Of what has expired the server may have dropped all.
+-- The stored expiry is enough while the last entry is live. The server may have purged an expired log.
 local function time_of(space)
     local known = redis.call('HGET', KEYS[1], space)
     if known and now ~= '' and lives(known) then
@@ -87,7 +87,7 @@ if own == '' then
     return found
 end
 
--- From the newest on, until no other can be newer than those that were picked: thousands may come after.
+-- Newest first, until no other log can be newer than those picked: thousands may follow.
 local function newest(most)
     local picked, from = {}, 0
     while most > 0 do

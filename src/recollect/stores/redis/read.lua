@@ -1,8 +1,8 @@
--- Entries of a log that live, oldest first: those above a place, or the newest ones. All of it is one text, a list in
--- JSON of places and what is kept there: many small answers take a client longer.
+-- Read live entries of a log, oldest first: those above a seq, or the newest. The answer is one JSON text, because
+-- clients parse many small answers more slowly.
 --
--- KEYS: the log's order and its data. ARGV: now ('' sees what is hidden too), the place ('' for the newest),
--- how many, and the kinds that are wanted (none: all).
+-- KEYS: the log's order and its data. ARGV: now ('' includes expired entries), the seq ('' for the newest), the limit,
+-- and the wanted kinds (none: all).
 
 local now, after, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local kinds = {}
@@ -17,7 +17,7 @@ local function wanted(header)
     return #ARGV < 4 or kinds[string.sub(header, 51, 50 + tonumber(string.sub(header, 41, 50)))]
 end
 
--- Of those that are wanted for their kind more have to be looked at than are found.
+-- With kinds, more entries have to be read than are returned.
 local ids, from, page_size = {}, 0, #ARGV < 4 and math.min(limit, 100) or 100
 while #ids < limit do
     local page
@@ -44,7 +44,7 @@ if after == '' then
 end
 for n = first, last, step do
     local kept = redis.call('HGET', KEYS[2], ids[n])
-    -- What stands in the order alone is damage, and told as such.
+    -- An entry without data is damage: answer null.
     table.insert(found, kept and '["' .. string.sub(kept, 1, 20) .. '",' .. string.sub(kept, 21) .. ']' or 'null')
 end
 return '[' .. table.concat(found, ',') .. ']'

@@ -1,4 +1,4 @@
--- The rows of some tasks as they are now, and the server's time. KEYS: their tables. ARGV: their names.
+-- Read the rows of tasks, and the server's time. KEYS: their tables. ARGV: their names.
 local clock = redis.call('TIME')
 local found = {clock[1] .. string.format('%06d', clock[2])}
 for n = 1, #KEYS do

@@ -1,4 +1,4 @@
-"""The store on Redis: logs and tasks, every batch one script."""
+"""The Redis store: logs and tasks, each batch written by one script."""
 
 from __future__ import annotations
 
@@ -9,55 +9,39 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import cast
 
-from recollect.clock import Clock, aware, system_clock
+from recollect.clock import Clock, system_clock
 from recollect.errors import StoreFull, StoreUnavailable, Unsupported
-from recollect.stores import answers, leases
-from recollect.stores.admission import admitted, check_claim, check_ttl, count_of
-from recollect.stores.base import Checkpoint, Lease, Step, Task
-from recollect.stores.erasing import Doomed, Erasure
-from recollect.stores.health import Repair, Soundness, Tell, Vitals, quiet
-from recollect.stores.ops import Append, Entry, LogWrite, Save, TaskStatus, TaskWrite, Write, only_removes
-from recollect.stores.receipts import ErasureReceipt, Scan
-from recollect.stores.redis import health, values
-from recollect.stores.redis.batch import Decision, Rows, decided, put_back, put_in_hands, tasks_in
-from recollect.stores.redis.clock import SharedClock
-from recollect.stores.redis.commits import Commit, Committer
-from recollect.stores.redis.evidence import Evidence
-from recollect.stores.redis.failures import shown
-from recollect.stores.redis.ledger import Ledger
-from recollect.stores.redis.logs import Logs
-from recollect.stores.redis.owners import Owners
-from recollect.stores.redis.physical import Physical
-from recollect.stores.redis.server import Patience, Server
-from recollect.stores.redis.tasks import Page, TaskTable
-from recollect.stores.redis.wiping import Wiping
-from recollect.stores.tails import Reach, Tail
-from recollect.values import Space
+from recollect.stores import base, leases
+from recollect.stores.erasure import ByteScan, ErasureSelection
+from recollect.stores.health import IntegrityReport, ProgressCallback, RepairTarget, StoreStats, ignore_progress
+from recollect.stores.redis import health
+from recollect.stores.redis.client import RedisClient, RedisTimeouts, redact_url
+from recollect.stores.redis.codec import decode_task, encode_expiry
+from recollect.stores.redis.commit import RedisBatch, RedisCommitter, RedisServerClock, TaskRows
+from recollect.stores.redis.erasure import RedisErasureEvidence, RedisErasureLedger, RedisPhysicalErasure
+from recollect.stores.redis.queries import RedisLogs, RedisTasks
+from recollect.stores.validation import check_claim, check_ttl, validate_write
+from recollect.stores.writes import Append, Entry, Lease, LogWrite, Save, Task, TaskWrite, Write
+from recollect.types import Space
 
-# Put together once: for each write of each batch it would take longer than to look at the write.
-_KEPT = LogWrite | TaskWrite
+# Building a union for every isinstance call takes longer than the call.
+_SUPPORTED_WRITES = LogWrite | TaskWrite
 
 
-def new_id() -> str:
-    """A name for a batch that no other has."""
+def create_batch_id() -> str:
     return secrets.token_hex(16)
 
 
-class RedisStore:
-    """Log and Tasks on a server that others use at the same time."""
+class RedisStore(RedisLogs, RedisTasks, RedisErasureLedger):
+    """Log, Tasks and ErasureStore on a Redis or Valkey server or cluster, shared with other processes."""
 
-    def __init__(self, server: Server, clock: SharedClock, ids: Callable[[], str]) -> None:
-        self._server = server
-        self._clock = clock
-        self._ids = ids
-        self._logs = Logs(server)
-        self._table = TaskTable(server)
-        self._owners = Owners(server)
-        self._committer = Committer(server, clock)
-        self._ledger = Ledger(server)
-        self._wiping = Wiping(server, self._ledger)
-        self._physical = Physical(server)
+    def __init__(self, client: RedisClient, clock: RedisServerClock, create_id: Callable[[], str]) -> None:
+        super().__init__(client, clock)
+        self._create_id = create_id
+        self._committer = RedisCommitter(client, clock)
+        self._physical_erasure = RedisPhysicalErasure(client)
 
     @classmethod
     async def open(
@@ -65,232 +49,133 @@ class RedisStore:
         url: str,
         *,
         clock: Clock = system_clock,
-        patience: Patience = Patience(),
-        ids: Callable[[], str] = new_id,
+        patience: RedisTimeouts = RedisTimeouts(),
+        ids: Callable[[], str] = create_batch_id,
     ) -> RedisStore:
-        """Reach the server, and see that it can keep what is promised."""
-        server = Server(url, patience)
+        """Connect; raise Unsupported if the server is too old or loses acknowledged writes."""
+        client = RedisClient(url, patience)
         try:
-            await server.greet()
-            shared = SharedClock(clock)
-            shared.hear((await server.script("rows", (), ()))[0])
-            store = cls(server, shared, ids)
-            # Made with the store, so that every copy of it has it, and is known again by it; not where nothing can be
-            # written now, and reading goes on.
+            await client.check_server()
+            server_clock = RedisServerClock(clock)
+            server_clock.synchronize((await client.run_script("rows", (), ()))[0])
+            store = cls(client, server_clock, ids)
+            # Created with the store, so that its backups have it too. Reads work if nothing can be written now.
             with suppress(StoreFull, StoreUnavailable):
                 await store.salt()
         except BaseException:
-            await server.close()
+            await client.close()
             raise
         return store
 
     @property
     def url(self) -> str:
-        """Where it was opened, with the password if there is one."""
-        return self._server.url
+        """The URL it was opened with, including the password."""
+        return self._client.url
 
     async def write(self, *writes: Write) -> None:
         if writes:
-            await self._carry_out(writes)
-
-    async def _carry_out(self, writes: Sequence[Write]) -> tuple[bytes, Decision]:
-        checked = [admitted(write) for write in writes]
-        for write in checked:
-            if not isinstance(write, _KEPT):
-                raise Unsupported(
-                    f"Redis keeps logs and tasks, and no {type(write).__name__}; put the tier that needs it elsewhere"
-                )
-        return await self._committer.carry_out(
-            Commit(
-                id=self._ids(),
-                owners=tuple(write.space for write in checked),
-                tasks=tuple(tasks_in(checked)),
-                decide=lambda rows, now: decided(checked, rows, now),
-                only_removes=all(only_removes(write) for write in checked),
-            )
-        )
-
-    async def close(self) -> None:
-        await self._server.close()
-
-    async def check(self) -> list[str]:
-        return (await self.soundness()).sentences
-
-    async def vitals(self) -> Vitals:
-        return health.vitals(await self._server.examined())
-
-    async def soundness(self, tell: Tell = quiet) -> Soundness:
-        tell("checksums")
-        return Soundness(faults=tuple(await self._table.damaged()))
-
-    async def repair(self, what: Repair) -> None:
-        raise Unsupported(f"the {what} of a server is looked after by the server itself; there is nothing to repair")
-
-    async def backup(self, path: str) -> None:
-        raise Unsupported(
-            f"what {shown(self._server.url)} holds is copied by the server itself and not to {path}: run "
-            "BGREWRITEAOF or BGSAVE there and copy its directory, or export the memory"
-        )
-
-    async def tenants(self) -> list[str]:
-        return await self._owners.tenants()
-
-    # Erasing
-
-    @property
-    def receipts(self) -> Path | None:
-        """There is no place beside a server; an older copy learns from the other stores of its memory."""
-        return None
-
-    async def salt(self) -> bytes:
-        return await self._ledger.salt()
-
-    async def resalt(self, salt: bytes) -> None:
-        await self._ledger.resalt(salt)
-
-    async def holdings(self) -> list[Space]:
-        return await self._wiping.holdings()
-
-    async def ledger(self, *, unfinished: bool = False) -> list[Erasure]:
-        return await self._ledger.rows(unfinished=unfinished)
-
-    async def enter(self, erasure: Erasure) -> None:
-        await self._ledger.enter(erasure)
-
-    async def wipe(self, id: str, doomed: Doomed) -> None:
-        await self._wiping.wipe(id, doomed)
-        await self._physical.deleted()
-
-    async def deleted(self, id: str) -> None:
-        await self._ledger.recover()
-        await self._ledger.deleted(id, self._clock())
-
-    async def settle(self) -> bool:
-        self._committer.forget()
-        return await self._physical.settled()
-
-    async def scan(self, evidence: bytes) -> Scan:
-        return await self._physical.scan(Evidence.of(await self._ledger.salt(), evidence))
-
-    async def finish(self, receipt: ErasureReceipt) -> ErasureReceipt:
-        return await self._ledger.finish(receipt, self._clock())
-
-    # Log
+            await self._commit(writes)
 
     async def append(self, *appends: Append) -> list[Entry | None]:
         if not appends:
             return []
-        places, decision = await self._carry_out(appends)
-        added = self._logs.added(places, decision.entries, self._clock())
-        # What was there before is another's word, and one of more than are kept may be gone again.
-        if None in added or _crowded(appends):
-            return await answers.held(self, appends)
-        return added
+        seqs, batch = await self._commit(appends)
+        added = self._decode_added(seqs, batch.entries)
+        counts = Counter(append.space for append in appends)
+        exceeds_cap = any(append.cap is not None and append.cap < counts[append.space] for append in appends)
+        # An id that existed keeps its earlier entry, and entries beyond the cap are trimmed: read what is stored.
+        return await base.read_appended(self, appends) if None in added or exceeds_cap else added
 
-    async def entries(self, space: Space, *ids: str) -> list[Entry]:
-        return await self._logs.get(space, ids, self._clock())
-
-    async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
-        return await self._logs.recent(space, count_of(limit), kinds, self._clock())
-
-    async def tails(self, space: Space, reach: Reach) -> list[Tail]:
-        return await self._logs.tails(space, reach.checked(), self._clock())
-
-    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
-        return await self._logs.read(space, after, count_of(limit), self._seen_from(hidden))
-
-    async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
-        return await self._logs.listed(owner, self._seen_from(hidden))
-
-    async def counted(self, tenant: str | None = None) -> dict[Space, int]:
-        return await self._owners.counted(tenant)
-
-    async def owners(self, tenant: str) -> list[Space]:
-        return await self._owners.of_logs(tenant)
-
-    # Tasks
+    async def save(self, save: Save) -> int:
+        _, batch = await self._commit([save])
+        task = decode_task(save.task, batch.rows[save.space, save.task])
+        assert task is not None
+        return task.version
 
     async def claim(
         self, space: Space, task: str, owner: str, ttl: timedelta, *, plan_hash: str | None = None
     ) -> Lease:
         check_claim(task, owner, ttl)
-        claim = leases.Claim(space, task, owner, ttl, plan_hash)
-        taken: list[Task] = []
-
-        def decide(rows: Rows, now: datetime) -> Decision:
-            claimed, decision = put_in_hands(claim, rows[space, task], now)
-            taken[:] = [claimed]
-            return decision
-
-        fence, _ = await self._of_one(space, task, decide)
-        return leases.lease_of(space, replace(taken[0], fence=int(fence)))
-
-    async def save(self, save: Save) -> int:
-        _, decision = await self._carry_out([save])
-        task = values.task_from(save.task, decision.rows[save.space, save.task])
-        assert task is not None
-        return task.version
+        request = leases.LeaseRequest(space, task, owner, ttl, plan_hash)
+        claimed = await self._change_task(
+            space, task, lambda before, now: leases.claim_task(before, request, 0, now), claims=True
+        )
+        assert claimed is not None
+        return leases.build_lease(space, claimed)
 
     async def renew(self, lease: Lease, ttl: timedelta) -> Lease:
         check_ttl(ttl)
-        name = (lease.space, lease.task)
-
-        def decide(rows: Rows, now: datetime) -> Decision:
-            held = values.task_from(lease.task, rows[name])
-            return put_back(name, leases.renewed(held, lease, ttl, now), rows[name])
-
-        _, decision = await self._of_one(*name, decide)
-        renewed = values.task_from(lease.task, decision.rows[name])
+        renewed = await self._change_task(
+            lease.space, lease.task, lambda before, now: leases.renew_lease(before, lease, ttl, now)
+        )
         assert renewed is not None
-        return leases.lease_of(lease.space, renewed)
+        return leases.build_lease(lease.space, renewed)
 
     async def release(self, lease: Lease) -> None:
-        name = (lease.space, lease.task)
+        await self._change_task(lease.space, lease.task, lambda before, now: leases.release_lease(before, lease, now))
 
-        def decide(rows: Rows, now: datetime) -> Decision:
-            released = leases.released(values.task_from(lease.task, rows[name]), lease, now)
-            return Decision() if released is None else put_back(name, released, rows[name])
+    async def close(self) -> None:
+        await self._client.close()
 
-        await self._of_one(*name, decide)
+    async def check(self) -> list[str]:
+        return (await self.check_integrity()).problems
 
-    async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
-        return await self._table.task((space, task), self._seen_from(hidden))
+    async def read_stats(self) -> StoreStats:
+        return health.build_stats(await self._client.read_nodes())
 
-    async def tasks(
-        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
-    ) -> list[Task]:
-        return await self._table.listed(Page(space, status, count_of(limit), after), self._clock())
+    async def check_integrity(self, tell: ProgressCallback = ignore_progress) -> IntegrityReport:
+        tell("checksums")
+        return IntegrityReport(faults=tuple(await self._find_damaged_checkpoints()))
 
-    async def expired(
-        self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
-    ) -> list[Task]:
-        return await self._table.expired(space, aware(before), count_of(limit), after, self._clock())
+    async def repair(self, what: RepairTarget) -> None:
+        raise Unsupported(f"a Redis server maintains its {what} itself; there is nothing to repair")
 
-    async def task_spaces(self, tenant: str) -> list[Space]:
-        return await self._owners.of_tasks(tenant)
+    async def backup(self, path: str) -> None:
+        raise Unsupported(
+            f"{redact_url(self._client.url)} cannot be copied to {path}: run BGREWRITEAOF or BGSAVE on the server and "
+            "copy its directory, or export the memory"
+        )
 
-    async def checkpoint(
-        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
-    ) -> Checkpoint | None:
-        return await self._table.checkpoint((space, task), version, self._seen_from(hidden))
+    # Erasure
 
-    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
-        return await self._table.checkpoints((space, task), self._seen_from(hidden))
+    @property
+    def receipts(self) -> Path | None:
+        """None: there is no directory for receipts beside a server. The memory's other stores keep them."""
+        return None
 
-    async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
-        return await self._table.steps((space, task), self._seen_from(hidden))
+    async def wipe(self, id: str, doomed: ErasureSelection) -> None:
+        await self._delete(id, doomed)
+        await self._physical_erasure.reset_seen_rewrites()
 
-    async def _of_one(
-        self, space: Space, task: str, decide: Callable[[Rows, datetime], Decision]
-    ) -> tuple[bytes, Decision]:
-        return await self._committer.carry_out(Commit(self._ids(), (space,), ((space, task),), decide))
+    async def purge_copies(self) -> bool:
+        self._committer.clear_cache()
+        return await self._physical_erasure.rewrite_files()
 
-    def _seen_from(self, hidden: bool) -> datetime | None:
-        """The moment by which what has expired is hidden; None hides nothing."""
-        return None if hidden else self._clock()
+    async def scan(self, evidence: bytes) -> ByteScan:
+        return await self._physical_erasure.scan(RedisErasureEvidence.decode(await self.salt(), evidence))
 
+    async def _commit(self, writes: Sequence[Write]) -> tuple[bytes, RedisBatch]:
+        checked = [validate_write(write) for write in writes]
+        for write in checked:
+            if not isinstance(write, _SUPPORTED_WRITES):
+                raise Unsupported(
+                    f"the Redis store keeps logs and tasks, not {type(write).__name__}; use another store for that tier"
+                )
+        return await self._committer.commit_writes(self._create_id(), checked)
 
-def _crowded(appends: Sequence[Append]) -> bool:
-    """Whether there are more for one log than it keeps."""
-    many = Counter(one.space for one in appends)
-    return any(one.cap is not None and one.cap < many[one.space] for one in appends)
+    async def _change_task(
+        self, space: Space, task: str, change: Callable[[Task | None, datetime], Task | None], *, claims: bool = False
+    ) -> Task | None:
+        """Replace a task by the result of `change`, unless that is None. The server assigns the fence of a claim."""
+        name, changed = (space, task), cast(Task | None, None)
+
+        def build(rows: TaskRows, now: datetime) -> RedisBatch:
+            nonlocal changed
+            before, batch = decode_task(task, rows[name]), RedisBatch()
+            changed = change(before, now)
+            if changed is not None:
+                batch.add_row(name, changed, encode_expiry(before), claims=claims)
+            return batch
+
+        fence, _ = await self._committer.commit(self._create_id(), [space], [name], build)
+        return replace(changed, fence=int(fence)) if claims and changed is not None else changed

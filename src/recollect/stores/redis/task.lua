@@ -1,5 +1,5 @@
--- A task at one moment: its row with a version of its state (ARGV[2]; '' is the newest, '*' all of them), or its steps.
--- KEYS: its table, and its versions, or its steps and the course of them. ARGV: its name, and the version.
+-- Read a task's row with a version of its state (ARGV[2]; '' for the newest, '*' for all) or with its steps.
+-- KEYS: its table, and its versions, or its steps and their order. ARGV: its name, and the version.
 local row = redis.call('HGET', KEYS[1], ARGV[1])
 if not row then
     return {}

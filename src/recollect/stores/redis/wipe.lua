@@ -1,8 +1,8 @@
--- What is erased of one owner, whole or not at all, if nothing has changed since it was looked at.
+-- Erase data of one owner atomically, if nothing has changed since it was read.
 --
--- KEYS: the mark that stays until the ledger knows that this was done. ARGV: a name for it, the owner's prefix, what was
--- seen (count; a space, how many entries and tasks it has, its last place and its last fence each), the rows of tasks that
--- were seen (count; space, task and row each), and what goes: `space` with a space, or `task` with a space, a task and its end.
+-- KEYS: the marker, kept until the ledger has its counts. ARGV: the marker's value, the owner's prefix, the
+-- expected spaces (count; name, number of entries and tasks, last seq and last fence each), the expected task rows
+-- (count; space, task and row each), and what to delete: `space` with a space, or `task` with a space, task and expiry.
 
 local at = 0
 local function take()
@@ -10,10 +10,10 @@ local function take()
     return ARGV[at]
 end
 
-local name, prefix = take(), take()
+local value, prefix = take(), take()
 local owner = prefix .. 'owner'
-if redis.call('GET', KEYS[1]) == name then
-    return {'ok'}
+if redis.call('EXISTS', KEYS[1]) == 1 then -- a retry
+    return 'ok'
 end
 
 for _ = 1, tonumber(take()) do
@@ -22,17 +22,17 @@ for _ = 1, tonumber(take()) do
         or redis.call('HLEN', prefix .. 'tasks:' .. space) ~= tasks
         or (redis.call('HGET', owner, 'seq:' .. space) or '') ~= seq
         or (redis.call('HGET', owner, 'fence:' .. space) or '') ~= fence then
-        return {'stale'}
+        return 'stale'
     end
 end
 for _ = 1, tonumber(take()) do
     local space, task, row = take(), take(), take()
     if (redis.call('HGET', prefix .. 'tasks:' .. space, task) or '') ~= row then
-        return {'stale'}
+        return 'stale'
     end
 end
 
--- As in `commit`.
+-- As in commit.lua.
 local function named(space, task)
     return #space .. ':' .. space .. task
 end
@@ -81,11 +81,11 @@ while at < #ARGV do
     goes[take()]()
 end
 
--- Of an owner who has nothing any more not even the name stays.
+-- An owner without data keeps nothing, not even its name.
 local counted = redis.call('HLEN', owner) - redis.call('HEXISTS', owner, 'names') - redis.call('HEXISTS', owner, 'floor')
 local left = redis.call('EXISTS', prefix .. 'logs', prefix .. 'spaces') + counted
 if left == 0 then
     redis.call('UNLINK', owner)
 end
-redis.call('SET', KEYS[1], name)
-return {'ok', left == 0 and 'empty' or ''}
+redis.call('SET', KEYS[1], value)
+return left == 0 and 'empty' or 'ok'

@@ -1,7 +1,7 @@
 """The default store: one SQLite file."""
 
-from recollect.stores.sqlite.key import Key, key_in, key_of, new_key_file
-from recollect.stores.sqlite.rekeying import change_key
+from recollect.stores.sqlite.backup import change_key
+from recollect.stores.sqlite.connection import EncryptionKey, create_key_file, load_key, read_key_file
 from recollect.stores.sqlite.store import SqliteStore
 
-__all__ = ["Key", "SqliteStore", "change_key", "key_in", "key_of", "new_key_file"]
+__all__ = ["EncryptionKey", "SqliteStore", "change_key", "create_key_file", "load_key", "read_key_file"]

@@ -1,4 +1,4 @@
-"""Logs: entries in the order they came, each space with a sequence of its own."""
+"""Log entries in order of arrival; each space numbers its own."""
 
 from __future__ import annotations
 
@@ -11,71 +11,63 @@ import apsw
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import BadInput
-from recollect.stores.damage import reads
-from recollect.stores.ops import Append, Clear, Drop, Entry, LogWrite
-from recollect.stores.sqlite.rows import SEQ_BITS, dumped, loaded, micros, moment, place_of, places_of, space_id
-from recollect.stores.tails import Reach, Tail
-from recollect.values import Space
+from recollect.stores.base import LogTail, TailLimits
+from recollect.stores.codec import detects_corruption
+from recollect.stores.sqlite.records import (
+    MAX_SEQ,
+    SEQ_BITS,
+    dump_json,
+    encode_place,
+    find_space_id,
+    from_optional_micros,
+    get_place_range,
+    load_metadata,
+    to_optional_micros,
+)
+from recollect.stores.sqlite.threads import SqliteStoreBase, run_in_reader
+from recollect.stores.validation import validate_limit
+from recollect.stores.writes import Append, Clear, Drop, Entry, LogWrite
+from recollect.types import Space
 
-# Before any moment that can be written.
-_NEVER = -(1 << 63)
+_BEFORE_ALL_MOMENTS = -(1 << 63)
+_NO_LIMIT = -1
 
-_LATEST = """
-    select place, id, kind, content, metadata, importance, at, expires_at
+_ENTRY_COLUMNS = "place, id, kind, content, metadata, importance, at, expires_at"
+_SELECT_LATEST = f"""
+    select {_ENTRY_COLUMNS}
     from entries
-    where place between ? and ?
-        and (expires_at is null or expires_at > ?)
+    where place between ?1 and ?2 and (expires_at is null or expires_at > ?3)
+        and (?4 is null or kind in (select value from json_each(?4)))
     order by place desc
-    limit ?
-"""
-
-_LATEST_OF_KINDS = """
-    select place, id, kind, content, metadata, importance, at, expires_at
+    limit ?5"""  # noqa: S608
+_SELECT_SINCE = f"""
+    select {_ENTRY_COLUMNS}
     from entries
-    where place between ? and ?
-        and (expires_at is null or expires_at > ?)
-        and kind in (select value from json_each(?))
-    order by place desc
-    limit ?
-"""
-
-_SINCE = """
-    select place, id, kind, content, metadata, importance, at, expires_at
-    from entries
-    where place between ? and ?
-        and (expires_at is null or expires_at > ?)
+    where place between ? and ? and (expires_at is null or expires_at > ?)
     order by place
-    limit ?
-"""
-
-_GET = """
-    select place, id, kind, content, metadata, importance, at, expires_at
+    limit ?"""  # noqa: S608
+_SELECT_ENTRIES_BY_ID = f"""
+    select {_ENTRY_COLUMNS}
     from entries
-    where space = ?
-        and id in (select value from json_each(?))
-        and (expires_at is null or expires_at > ?)
-"""
+    where space = ? and id in (select value from json_each(?)) and (expires_at is null or expires_at > ?)"""  # noqa: S608
 
-_INSERT = """
+_INSERT_ENTRY = """
     insert into entries (place, space, id, kind, content, metadata, importance, at, expires_at)
-    values (?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+    values (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
-# The newest entry that is one too many; it and all before it go.
-_TRIM = """
+# Deletes the first entry beyond the cap and all before it.
+_TRIM_LOG = """
     delete from entries
     where place between ?1 and (
         select place
         from entries
-        where place between ?1 and ?2
-            and (expires_at is null or expires_at > ?3)
+        where place between ?1 and ?2 and (expires_at is null or expires_at > ?3)
         order by place desc
         limit 1 offset ?4
-    )
-"""
+    )"""
 
-# Entries of a space lie together in the order they came, so its last one is a single step back from its end.
-_LOGS = """
+# A space's entries are adjacent in the table, so finding its last one is a single step back from the end.
+_SELECT_LOGS = """
     select id, session, (
         select at
         from entries
@@ -87,153 +79,186 @@ _LOGS = """
     from spaces
     where tenant = ?1 and tier = ?2 and user = ?3 and agent = ?4
     order by last desc, session desc
-    limit ?7
-"""
-_ALL = -1
+    limit ?7"""
 
-_OWNERS = """
+_SELECT_OWNERS = """
     select distinct tenant, tier, user, agent
     from spaces
     where tenant = ?1
-        and exists (
-            select 1
-            from entries
-            where place between spaces.id << ?2 and ((spaces.id + 1) << ?2) - 1
-        )
-    order by tier, user, agent
-"""
+        and exists (select 1 from entries where place between spaces.id << ?2 and ((spaces.id + 1) << ?2) - 1)
+    order by tier, user, agent"""
+
+# Items and fences use the same column, so logs are recognized by their tier.
+_SELECT_LAST_SEQS = """
+    select tenant, tier, user, agent, session, next_seq
+    from spaces
+    where (?1 is null or tenant = ?1) and next_seq > 0 and tier in ('conversation', 'episodic', 'working')"""
 
 
-def apply(connection: apsw.Connection, space: int, write: LogWrite, now: datetime) -> None:
+class SqliteLogs(SqliteStoreBase):
+    """The log methods of a store."""
+
+    async def append(self, *appends: Append) -> list[Entry | None]:
+        return await self._submit_writes(self._append_and_read, appends) if appends else []
+
+    def _append_and_read(
+        self, connection: apsw.Connection, appends: Sequence[Append], now: datetime
+    ) -> list[Entry | None]:
+        self._apply_writes(connection, appends, now)
+        ids: dict[Space, list[str]] = {}
+        for append in appends:
+            ids.setdefault(append.space, []).append(append.entry.id)
+        found = {
+            (space, entry.id): entry
+            for space, wanted in ids.items()
+            for entry in _load_entries(connection, space, wanted, now)
+        }
+        return [found.get((append.space, append.entry.id)) for append in appends]
+
+    @run_in_reader
+    def entries(self, connection: apsw.Connection, space: Space, *ids: str) -> list[Entry]:
+        return _load_entries(connection, space, ids, self._clock())
+
+    @run_in_reader
+    def recent(
+        self, connection: apsw.Connection, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()
+    ) -> list[Entry]:
+        limit, now = validate_limit(limit), to_micros(self._clock())
+        rows = _select_latest(connection, find_space_id(connection, space), now, limit, kinds)
+        return [_decode_entry(row) for row in rows]
+
+    @run_in_reader
+    def read_tails(self, connection: apsw.Connection, space: Space, reach: TailLimits) -> list[LogTail]:
+        reach, now = reach.validate(), to_micros(self._clock())
+        # One more than wanted, because the log itself is usually among them.
+        newest = _find_newest_logs(connection, space, now, reach.other_logs + 1)
+        others = [log for log in newest if log[1] != space][: reach.other_logs]
+        return [
+            _load_tail(connection, (find_space_id(connection, space), space), now, reach.own_entries),
+            *(_load_tail(connection, log, now, reach.entries_per_log) for log in reversed(others)),
+        ]
+
+    @run_in_reader
+    def read(
+        self, connection: apsw.Connection, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False
+    ) -> list[Entry]:
+        limit = validate_limit(limit)
+        number = find_space_id(connection, space)
+        if number is None or after >= MAX_SEQ:
+            return []
+        places = encode_place(number, max(after + 1, 0)), encode_place(number, MAX_SEQ)
+        rows = connection.execute(_SELECT_SINCE, (*places, self._get_expiry_bound(hidden=hidden), limit))
+        return [_decode_entry(row) for row in rows]
+
+    @run_in_reader
+    def logs(self, connection: apsw.Connection, owner: Space, *, hidden: bool = False) -> list[Space]:
+        newest = _find_newest_logs(connection, owner, self._get_expiry_bound(hidden=hidden), _NO_LIMIT)
+        return [space for _, space in reversed(newest)]
+
+    @run_in_reader
+    def last_seqs(self, connection: apsw.Connection, tenant: str | None = None) -> dict[Space, int]:
+        return {Space(*names): last for *names, last in connection.execute(_SELECT_LAST_SEQS, (tenant,))}
+
+    @run_in_reader
+    def owners(self, connection: apsw.Connection, tenant: str) -> list[Space]:
+        return [Space(*row) for row in connection.execute(_SELECT_OWNERS, (tenant, SEQ_BITS))]
+
+    def _get_expiry_bound(self, *, hidden: bool) -> int:
+        """Return the time in microseconds after which a visible entry must expire."""
+        return _BEFORE_ALL_MOMENTS if hidden else to_micros(self._clock())
+
+
+def apply_log_write(connection: apsw.Connection, space: int, write: LogWrite, now: datetime) -> None:
     match write:
         case Append():
-            _append(connection, space, write, to_micros(now))
+            _append_entry(connection, space, write, to_micros(now))
             if write.cap is not None:
-                connection.execute(_TRIM, (*places_of(space), to_micros(now), write.cap))
+                connection.execute(_TRIM_LOG, (*get_place_range(space), to_micros(now), write.cap))
         case Clear():
-            connection.execute("delete from entries where place between ? and ?", places_of(space))
+            connection.execute("delete from entries where place between ? and ?", get_place_range(space))
         case Drop():
             connection.executemany(
-                "delete from entries where place = ?", [(place_of(space, seq),) for seq in write.seqs]
+                "delete from entries where place = ?", [(encode_place(space, seq),) for seq in write.seqs]
             )
 
 
-def get(connection: apsw.Connection, space: Space, ids: Sequence[str], now: datetime) -> list[Entry]:
-    number = space_id(connection, space)
-    if number is None:
-        return []
-    rows = connection.execute(_GET, (number, json.dumps(ids), to_micros(now)))
-    found = {entry.id: entry for entry in map(_entry, rows)}
-    return [found[id] for id in dict.fromkeys(ids) if id in found]
-
-
-def recent(connection: apsw.Connection, space: Space, limit: int, kinds: Sequence[str], now: datetime) -> list[Entry]:
-    number = space_id(connection, space)
-    if number is None:
-        return []
-    span = (*places_of(number), to_micros(now))
-    if kinds:
-        rows = connection.execute(_LATEST_OF_KINDS, (*span, dumped(list(kinds)), limit)).fetchall()
-    else:
-        rows = connection.execute(_LATEST, (*span, limit)).fetchall()
-    return [_entry(row) for row in reversed(rows)]
-
-
-def tails(connection: apsw.Connection, space: Space, reach: Reach, now: datetime) -> list[Tail]:
-    """The end of a log, and those of its owner's newest others."""
-    moment = to_micros(now)
-    # One more than are wanted: the log itself is among them, more often than not.
-    listed = _newest_logs(connection, space, moment, reach.others + 1)
-    others = [one for one in listed if one[1] != space][: reach.others]
-    return [
-        _tail(connection, (space_id(connection, space), space), moment, reach.own),
-        *(_tail(connection, one, moment, reach.of_each) for one in reversed(others)),
-    ]
-
-
-def read(connection: apsw.Connection, space: Space, after: int, limit: int, now: datetime | None) -> list[Entry]:
-    """What is above a `seq` and lives at a moment; without a moment, all that is there."""
-    number = space_id(connection, space)
-    if number is None:
-        return []
-    first, last = places_of(number)
-    start = min(max(first + after + 1, first), last)
-    if after >= last - first:
-        return []
-    return [_entry(row) for row in connection.execute(_SINCE, (start, last, _moment(now), limit))]
-
-
-def logs(connection: apsw.Connection, owner: Space, now: datetime | None) -> list[Space]:
-    return [space for _, space in reversed(_newest_logs(connection, owner, _moment(now), _ALL))]
-
-
-def owners(connection: apsw.Connection, tenant: str) -> list[Space]:
-    return [Space(*row) for row in connection.execute(_OWNERS, (tenant, SEQ_BITS))]
-
-
-def _newest_logs(connection: apsw.Connection, owner: Space, moment: int, most: int) -> list[tuple[int, Space]]:
-    """The numbers and names of logs, newest first."""
-    names = owner.tenant, owner.tier, owner.user, owner.agent
-    rows: list[Any] = connection.execute(_LOGS, (*names, SEQ_BITS, moment, most)).fetchall()
-    # Those without an entry come last; asked for in the statement, each one's last entry would be looked up twice.
-    return [(number, Space(*names, session)) for number, session, last in rows if last is not None]
-
-
-def _tail(connection: apsw.Connection, log: tuple[int | None, Space], moment: int, limit: int) -> Tail:
-    number, space = log
-    if number is None:
-        return Tail.of(space, [])
-    rows: list[Any] = connection.execute(_LATEST, (*places_of(number), moment, limit)).fetchall()[::-1]
-    return Tail(space, [row[3] for row in rows], [row[2] for row in rows], lambda at: _entry(rows[at]))
-
-
-def _moment(now: datetime | None) -> int:
-    """Later than this an entry has to expire to be seen; without a moment all of them do."""
-    return _NEVER if now is None else to_micros(now)
-
-
-def _append(connection: apsw.Connection, space: int, write: Append, now: int) -> None:
+def _append_entry(connection: apsw.Connection, space: int, write: Append, now: int) -> None:
+    """Store an entry with the next number, unless a visible entry has its id."""
     entry = write.entry
-    held = connection.execute(
+    existing = connection.execute(
         "select place, expires_at from entries where space = ? and id = ?", (space, entry.id)
     ).fetchone()
-    if held is not None:
-        place, expires_at = held
+    if existing is not None:
+        place, expires_at = existing
         if expires_at is None or expires_at > now:
             return
-        # Nobody can see it any more, so its id is free again.
+        # An expired entry is hidden, so its id is free again.
         connection.execute("delete from entries where place = ?", (place,))
     seq = connection.execute(
         "update spaces set next_seq = max(next_seq + 1, ?) where id = ? returning next_seq", (write.seq, space)
     ).get
-    if seq >> SEQ_BITS:
-        raise BadInput(f"one log holds at most {1 << SEQ_BITS:,} entries over its life; start another session")
+    if seq > MAX_SEQ:
+        raise BadInput(f"one log holds at most {MAX_SEQ + 1:,} entries over its life; start another session")
     connection.execute(
-        _INSERT,
+        _INSERT_ENTRY,
         (
-            place_of(space, seq),
+            encode_place(space, seq),
             space,
             entry.id,
             entry.kind,
             entry.content,
-            dumped(dict(entry.metadata)),
+            dump_json(dict(entry.metadata)),
             entry.importance,
             to_micros(entry.at),
-            micros(entry.expires_at),
+            to_optional_micros(entry.expires_at),
         ),
     )
 
 
-@reads("an entry of a log")
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _load_entries(connection: apsw.Connection, space: Space, ids: Sequence[str], now: datetime) -> list[Entry]:
+    number = find_space_id(connection, space)
+    if number is None:
+        return []
+    rows = connection.execute(_SELECT_ENTRIES_BY_ID, (number, json.dumps(ids), to_micros(now)))
+    found = {entry.id: entry for entry in map(_decode_entry, rows)}
+    return [found[id] for id in dict.fromkeys(ids) if id in found]
+
+
+def _find_newest_logs(connection: apsw.Connection, owner: Space, now: int, limit: int) -> list[tuple[int, Space]]:
+    """Return the ids and names of an owner's logs, newest first."""
+    names = owner.tenant, owner.tier, owner.user, owner.agent
+    rows: list[Any] = connection.execute(_SELECT_LOGS, (*names, SEQ_BITS, now, limit)).fetchall()
+    # Empty logs come last. A condition in the statement would look each log's last entry up twice.
+    return [(number, Space(*names, session)) for number, session, last in rows if last is not None]
+
+
+def _select_latest(
+    connection: apsw.Connection, space: int | None, now: int, limit: int, kinds: Sequence[str] = ()
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a log's newest entries, newest last."""
+    if space is None:
+        return []
+    values = (*get_place_range(space), now, dump_json(list(kinds)) if kinds else None, limit)
+    return connection.execute(_SELECT_LATEST, values).fetchall()[::-1]
+
+
+def _load_tail(connection: apsw.Connection, log: tuple[int | None, Space], now: int, limit: int) -> LogTail:
+    """Return the newest entries of a log. Each is decoded when it is used."""
+    number, space = log
+    rows = _select_latest(connection, number, now, limit)
+    return LogTail(space, [row[3] for row in rows], [row[2] for row in rows], lambda at: _decode_entry(rows[at]))
+
+
+@detects_corruption("an entry of a log")
+def _decode_entry(row: tuple[Any, ...]) -> Entry:
     place, id, kind, content, metadata, importance, at, expires_at = row
     return Entry(
         id=id,
         kind=kind,
         content=content,
-        metadata=loaded(metadata),
+        metadata=load_metadata(metadata),
         importance=importance,
         at=from_micros(at),
-        expires_at=moment(expires_at),
-        seq=place & ((1 << SEQ_BITS) - 1),
+        expires_at=from_optional_micros(expires_at),
+        seq=place & MAX_SEQ,
     )

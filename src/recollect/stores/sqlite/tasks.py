@@ -1,9 +1,10 @@
-"""Tasks: the rows behind checkpoints, leases and the journal of steps."""
+"""Tasks, their checkpoints, their leases and the journal of their steps."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,371 +12,360 @@ import apsw
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
-from recollect.stores.base import Checkpoint, Lease, Step, Task
-from recollect.stores.damage import one_of, reads
-from recollect.stores.leases import Claim
-from recollect.stores.ops import DropTask, Journal, Restore, Save, SetStatus, TaskStatus, TaskWrite
-from recollect.stores.sqlite import states
-from recollect.stores.sqlite.records import RecordWriter
-from recollect.stores.sqlite.rows import micros, moment, space_id
-from recollect.stores.task import STEP_STATUSES, TASK_STATUSES
-from recollect.values import Space
+from recollect.stores.codec import decode_choice, detects_corruption
+from recollect.stores.leases import LeaseRequest
+from recollect.stores.sqlite.records import SqliteRecordWriter, find_space_id, from_optional_micros, to_optional_micros
+from recollect.stores.sqlite.threads import SqliteStoreBase, run_in_reader, run_in_writer
+from recollect.stores.validation import check_claim, check_ttl, validate_limit
+from recollect.stores.writes import (
+    STEP_STATUSES,
+    TASK_STATUSES,
+    Checkpoint,
+    DropTask,
+    Journal,
+    Lease,
+    Restore,
+    Save,
+    SetStatus,
+    Step,
+    Task,
+    TaskStatus,
+    TaskWrite,
+)
+from recollect.types import Space
 
-_MICROSECOND = timedelta(microseconds=1)
-_BEFORE_ALL = -(1 << 63)
+_BEFORE_ALL_MOMENTS = -(1 << 63)
+_NO_LIMIT = -1
 
-_TASK = """
-    select id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at
+# SQLite overwrites a row of the same size in place, and of a long row only the pages that differ. A step that adds a
+# line to a state of 100 kB then writes 1 page, not 13 new ones and 13 to blank. So a state that does not fit into a
+# page is padded, by at most an eighth of its size, with a character that JSON does not contain.
+_PADDING = "\0"
+_MAX_UNPADDED_BYTES = 8000
+
+_TASK_FIELDS = tuple(field.name for field in fields(Task))
+_TASK_COLUMNS = ", ".join(_TASK_FIELDS)
+_NOTE_FIELDS = ("status", "attempts", "fence", "idempotency_key", "input_sha", "result", "error")
+_LEASED_CONDITION = "owner is not null and renewed_at <= ?1 and renewed_at + lease_ttl > ?1"
+_LIVE_CONDITION = f"(expires_at is null or expires_at > ?1 or ({_LEASED_CONDITION}))"
+
+_SELECT_TASK = f"select {_TASK_COLUMNS} from tasks where space = ? and id = ?"  # noqa: S608
+_SELECT_TASKS = f"""
+    select {_TASK_COLUMNS}
     from tasks
-    where space = ? and id = ?
-"""
-
-_LEASED = "owner is not null and renewed_at <= ?1 and renewed_at + lease_ttl > ?1"
-
-_LIVE = f"(expires_at is null or expires_at > ?1 or ({_LEASED}))"
-
-_LISTED = f"""
-    select id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at
-    from tasks
-    where space = ?2 and id > ?3 and {_LIVE}
+    where space = ?2 and id > ?3 and {_LIVE_CONDITION}
     order by id
-    limit ?4
-"""  # noqa: S608 - a constant clause
-
-_LISTED_OF_STATUS = f"""
-    select id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at
+    limit ?4"""  # noqa: S608
+_SELECT_TASKS_OF_STATUS = f"""
+    select {_TASK_COLUMNS}
     from tasks indexed by tasks_status
-    where space = ?2 and id > ?3 and status = ?5 and {_LIVE}
+    where space = ?2 and id > ?3 and status = ?5 and {_LIVE_CONDITION}
     order by id
-    limit ?4
-"""  # noqa: S608 - a constant clause
-
-# By the index of what expires, so that the many that are alive cost nothing.
-_EXPIRED = f"""
-    select id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at, updated_at
+    limit ?4"""  # noqa: S608
+# By the index of expiry times, so that live tasks cost nothing.
+_SELECT_EXPIRED_TASKS = f"""
+    select {_TASK_COLUMNS}
     from tasks indexed by tasks_expiry
-    where space = ?2 and expires_at <= ?3 and (expires_at, id) > (?4, ?5) and not ({_LEASED})
+    where space = ?2 and expires_at <= ?3 and (expires_at, id) > (?4, ?5) and not ({_LEASED_CONDITION})
     order by expires_at, id
-    limit ?6
-"""  # noqa: S608 - a constant clause
+    limit ?6"""  # noqa: S608
+_SELECT_TASK_SPACES = """
+    select tenant, tier, user, agent, session from spaces
+    where tenant = ? and exists (select 1 from tasks where space = spaces.id)"""
 
-_SPACES = """
-    select tenant, tier, user, agent, session
-    from spaces
-    where tenant = ? and exists (select 1 from tasks where space = spaces.id)
-"""
+_REPLACE_TASK = f"""
+    insert or replace into tasks (space, {_TASK_COLUMNS})
+    values (?, {", ".join("?" * len(_TASK_FIELDS))})"""  # noqa: S608
+_UPDATE_TASK_VERSION = "update tasks set version = ?, expires_at = ?, updated_at = ? where space = ? and id = ?"
 
-_KEEP = """
-    insert or replace into tasks (
-        space, id, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at, created_at,
-        updated_at
-    )
-    values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-_ALIVE = """
-    update tasks
-    set version = ?, expires_at = ?, updated_at = ?
-    where space = ? and id = ?
-"""
-
-_CHECKPOINT = """
+_INSERT_CHECKPOINT = """
     insert into checkpoints (space, task, version, fence, schema, state, sha256, at)
-    values (?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-# The oldest version makes room for the newest in its own row, unless there are more of them than are to be kept.
-_CHECKPOINT_OVER = """
+    values (?, ?, ?, ?, ?, ?, ?, ?)"""
+# Reuses the row of the oldest version, unless more versions are stored than are to be kept.
+_OVERWRITE_OLDEST_CHECKPOINT = """
     update checkpoints
     set version = ?3, fence = ?4, schema = ?5, state = ?6, sha256 = ?7, at = ?8
     where space = ?1 and task = ?2 and version = ?9
-        and not exists (select 1 from checkpoints where space = ?1 and task = ?2 and version < ?9)
-"""
-
-_VERSIONS = """
+        and not exists (select 1 from checkpoints where space = ?1 and task = ?2 and version < ?9)"""
+_SELECT_CHECKPOINTS = """
     select version, fence, schema, cast(state as blob), sha256, at
     from checkpoints
-    where space = ? and task = ?
+    where space = ?1 and task = ?2 and (?3 is null or version = ?3)
     order by version desc
-    limit ?
-"""
+    limit ?4"""
 
-_VERSION = """
-    select version, fence, schema, cast(state as blob), sha256, at
-    from checkpoints
-    where space = ? and task = ? and version = ?
-"""
-
-_NOTE = """
-    insert into steps (
-        space, task, key, status, attempts, fence, idempotency_key, input_sha, result, error, first_at, at
-    )
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
+_UPSERT_STEP = f"""
+    insert into steps (space, task, key, first_at, at, {", ".join(_NOTE_FIELDS)})
+    values (?1, ?2, ?3, ?4, ?4, {", ".join("?" * len(_NOTE_FIELDS))})
     on conflict (space, task, key) do update
-    set status = excluded.status, attempts = excluded.attempts, fence = excluded.fence,
-        idempotency_key = excluded.idempotency_key, input_sha = excluded.input_sha, result = excluded.result,
-        error = excluded.error, at = excluded.at
-"""
-
-# By rowid and not by time: the order in which they were first noted, whatever the clock did meanwhile.
-_STEPS = """
-    select key, status, attempts, fence, idempotency_key, input_sha, result, error, at
+    set {", ".join(f"{name} = excluded.{name}" for name in _NOTE_FIELDS)}, at = excluded.at"""  # noqa: S608
+# By rowid, which is the order of the steps' first notes even if the clock has jumped.
+_SELECT_STEPS = f"""
+    select key, {", ".join(_NOTE_FIELDS)}, at
     from steps
     where space = ? and task = ?
-    order by rowid
-"""
+    order by rowid"""  # noqa: S608
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Which tasks to list."""
+class SqliteTasks(SqliteStoreBase):
+    """The task methods of a store."""
 
-    space: Space
-    status: TaskStatus | None
-    limit: int
-    after: str | None
+    # Leases are written at the time when the writer has the file, not at the time of the call. Another process may
+    # claim the task in between, and a lease from the future counts as expired.
+
+    @run_in_writer()
+    def claim(
+        self,
+        connection: apsw.Connection,
+        space: Space,
+        task: str,
+        owner: str,
+        ttl: timedelta,
+        *,
+        plan_hash: str | None = None,
+    ) -> Lease:
+        check_claim(task, owner, ttl)
+        return claim_task(connection, LeaseRequest(space, task, owner, ttl, plan_hash), self._clock())
+
+    @run_in_writer(durable=False)
+    def renew(self, connection: apsw.Connection, lease: Lease, ttl: timedelta) -> Lease:
+        check_ttl(ttl)
+        space = SqliteRecordWriter(connection).get_or_create_space(lease.space)
+        task = leases.renew_lease(_load_task_row(connection, space, lease.task), lease, ttl, self._clock())
+        _save_task(connection, space, task)
+        return leases.build_lease(lease.space, task)
+
+    @run_in_writer()
+    def release(self, connection: apsw.Connection, lease: Lease) -> None:
+        space = SqliteRecordWriter(connection).get_or_create_space(lease.space)
+        task = leases.release_lease(_load_task_row(connection, space, lease.task), lease, self._clock())
+        if task is not None:
+            _save_task(connection, space, task)
+
+    async def save(self, save: Save) -> int:
+        return await self._submit_writes(self._save_and_read_version, [save])
+
+    def _save_and_read_version(self, connection: apsw.Connection, writes: Sequence[Save], now: datetime) -> int:
+        self._apply_writes(connection, writes, now)
+        space = find_space_id(connection, writes[0].space)
+        task = None if space is None else _load_task_row(connection, space, writes[0].task)
+        assert task is not None
+        return task.version
+
+    @run_in_reader
+    def task(self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool = False) -> Task | None:
+        return self._load_task(connection, space, task, hidden=hidden)
+
+    def _load_task(self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool) -> Task | None:
+        number = find_space_id(connection, space)
+        found = None if number is None else _load_task_row(connection, number, task)
+        return None if found is None or (not hidden and leases.is_expired(found, self._clock())) else found
+
+    @run_in_reader
+    def tasks(
+        self,
+        connection: apsw.Connection,
+        space: Space,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Task]:
+        values = (to_micros(self._clock()), find_space_id(connection, space), after or "", validate_limit(limit))
+        if status is None:
+            rows = connection.execute(_SELECT_TASKS, values)
+        else:
+            rows = connection.execute(_SELECT_TASKS_OF_STATUS, (*values, status))
+        return [_decode_task(row) for row in rows]
+
+    @run_in_reader
+    def expired(
+        self,
+        connection: apsw.Connection,
+        space: Space,
+        before: datetime,
+        *,
+        limit: int = 100,
+        after: Task | None = None,
+    ) -> list[Task]:
+        now = to_micros(self._clock())
+        last = (_BEFORE_ALL_MOMENTS, "") if after is None else (to_optional_micros(after.expires_at), after.id)
+        values = (now, find_space_id(connection, space), min(to_micros(before), now), *last, validate_limit(limit))
+        return [_decode_task(row) for row in connection.execute(_SELECT_EXPIRED_TASKS, values)]
+
+    @run_in_reader
+    def task_spaces(self, connection: apsw.Connection, tenant: str) -> list[Space]:
+        return sorted((Space(*row) for row in connection.execute(_SELECT_TASK_SPACES, (tenant,))), key=str)
+
+    @run_in_reader
+    def checkpoint(
+        self, connection: apsw.Connection, space: Space, task: str, *, version: int | None = None, hidden: bool = False
+    ) -> Checkpoint | None:
+        found = self._load_checkpoints(connection, space, task, hidden=hidden, version=version, limit=1)
+        return found[0] if found else None
+
+    @run_in_reader
+    def checkpoints(
+        self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool = False
+    ) -> list[Checkpoint]:
+        return self._load_checkpoints(connection, space, task, hidden=hidden, version=None, limit=_NO_LIMIT)
+
+    def _load_checkpoints(
+        self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool, version: int | None, limit: int
+    ) -> list[Checkpoint]:
+        if self._load_task(connection, space, task, hidden=hidden) is None:
+            return []
+        values = (find_space_id(connection, space), task, version, limit)
+        return [_decode_checkpoint(row) for row in connection.execute(_SELECT_CHECKPOINTS, values)]
+
+    @run_in_reader
+    def steps(self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
+        if self._load_task(connection, space, task, hidden=hidden) is None:
+            return []
+        rows = connection.execute(_SELECT_STEPS, (find_space_id(connection, space), task))
+        return [_decode_step(row) for row in rows]
 
 
-def apply(connection: apsw.Connection, space: int, writes: Sequence[TaskWrite], now: datetime) -> None:
-    """Writes to one task, in their order. Its row is read once and written once: a step of an agent makes three."""
-    name = writes[0].task
-    held = stored = _row(connection, space, name)
-    for write in writes:
-        match write:
-            case DropTask():
-                leases.check_drop(held, write, now)
-                _drop(connection, space, name)
-                held = stored = None
-            case Save():
-                held = leases.saved(held, write, now)
-                keep_state(connection, (space, name, held.version, held.fence), write, to_micros(now))
-            case Journal():
-                held = leases.noted(held, write, now)
-                keep_note(connection, space, write, to_micros(now))
-            case Restore():
-                held = leases.restored(held, write)
-                _restore(connection, space, write)
-            case SetStatus():
-                held = leases.noted(held, write, now)
-    if held is not None:
-        _keep(connection, space, held, stored)
-
-
-def claim(connection: apsw.Connection, wish: Claim, now: datetime) -> Lease:
-    space = RecordWriter(connection).space(wish.space)
-    held = _row(connection, space, wish.task)
-    # One sequence for the whole space: a fence is never given twice, not even after its task was dropped.
+def claim_task(connection: apsw.Connection, request: LeaseRequest, now: datetime) -> Lease:
+    """Store a lease with a new fence. Raises `LeaseHeld` if another owner has a valid one."""
+    space = SqliteRecordWriter(connection).get_or_create_space(request.space)
+    current = _load_task_row(connection, space, request.task)
+    # Fences are numbered per space, so a fence is never reused, even after its task was dropped.
     fence = connection.execute(
         "update spaces set next_seq = next_seq + 1 where id = ? returning next_seq", (space,)
     ).get
-    task = leases.claimed(held, wish, fence, now)
-    _keep(connection, space, task)
-    return leases.lease_of(wish.space, task)
+    task = leases.claim_task(current, request, fence, now)
+    _save_task(connection, space, task)
+    return leases.build_lease(request.space, task)
 
 
-def renew(connection: apsw.Connection, lease: Lease, ttl: timedelta, now: datetime) -> Lease:
-    space = RecordWriter(connection).space(lease.space)
-    task = leases.renewed(_row(connection, space, lease.task), lease, ttl, now)
-    _keep(connection, space, task)
-    return leases.lease_of(lease.space, task)
-
-
-def release(connection: apsw.Connection, lease: Lease, now: datetime) -> None:
-    space = RecordWriter(connection).space(lease.space)
-    task = leases.released(_row(connection, space, lease.task), lease, now)
+def apply_task_writes(connection: apsw.Connection, space: int, writes: Sequence[TaskWrite], now: datetime) -> None:
+    """Apply writes to one task in order. Its row is read once and written once: a step makes three writes."""
+    name, at = writes[0].task, to_micros(now)
+    task = stored = _load_task_row(connection, space, name)
+    for write in writes:
+        match write:
+            case DropTask():
+                leases.check_drop(task, write, now)
+                _drop_task(connection, space, name)
+                task = stored = None
+            case Save():
+                task = leases.save_version(task, write, now)
+                _save_checkpoint(connection, space, task, write, at)
+            case Journal():
+                task = leases.apply_note(task, write, now)
+                _save_step(connection, space, name, write.step, write, at)
+            case Restore():
+                task = leases.restore_task(task, write)
+                _restore_task(connection, space, write)
+            case SetStatus():
+                task = leases.apply_note(task, write, now)
     if task is not None:
-        _keep(connection, space, task)
+        _save_task(connection, space, task, stored)
 
 
-def task(connection: apsw.Connection, space: Space, id: str, now: datetime | None) -> Task | None:
-    """The task; without a moment, however long ago it expired."""
-    number = space_id(connection, space)
-    found = None if number is None else _row(connection, number, id)
-    return None if found is None or (now is not None and leases.expired(found, now)) else found
+def pad_state(state: str) -> str:
+    """Return a task's state with the padding that is stored."""
+    size = len(state) if state.isascii() else len(state.encode())
+    if size <= _MAX_UNPADDED_BYTES:
+        return state
+    grain = 1 << (size.bit_length() - 4)
+    return state + _PADDING * (-size % grain)
 
 
-def listed(connection: apsw.Connection, page: Page, now: datetime) -> list[Task]:
-    values = (to_micros(now), space_id(connection, page.space), page.after or "", page.limit)
-    if page.status is None:
-        rows = connection.execute(_LISTED, values)
-    else:
-        rows = connection.execute(_LISTED_OF_STATUS, (*values, page.status))
-    return [_task(row) for row in rows]
+def hash_state(state: str) -> bytes:
+    """Return the checksum of a state without its padding."""
+    return hashlib.sha256(state.encode()).digest()
 
 
-def expired(
-    connection: apsw.Connection, space: Space, before: datetime, limit: int, after: Task | None, now: datetime
-) -> list[Task]:
-    last = (_BEFORE_ALL, "") if after is None else (micros(after.expires_at), after.id)
-    values = (to_micros(now), space_id(connection, space), min(to_micros(before), to_micros(now)), *last, limit)
-    return [_task(row) for row in connection.execute(_EXPIRED, values)]
+def decode_state(stored: bytes, checksum: bytes) -> tuple[str, bool]:
+    """Return the state without its padding, and whether it is intact. Damaged bytes may not be valid UTF-8."""
+    state = stored.rstrip(_PADDING.encode()) if len(stored) > _MAX_UNPADDED_BYTES else stored
+    return state.decode("utf-8", "replace"), hashlib.sha256(state).digest() == checksum
 
 
-def spaces(connection: apsw.Connection, tenant: str) -> list[Space]:
-    return sorted((Space(*row) for row in connection.execute(_SPACES, (tenant,))), key=str)
+def _load_task_row(connection: apsw.Connection, space: int, id: str) -> Task | None:
+    row = connection.execute(_SELECT_TASK, (space, id)).fetchone()
+    return None if row is None else _decode_task(row)
 
 
-def checkpoint(
-    connection: apsw.Connection, space: Space, id: str, version: int | None, now: datetime | None
-) -> Checkpoint | None:
-    if task(connection, space, id, now) is None:
-        return None
-    number = space_id(connection, space)
-    if version is None:
-        row = connection.execute(_VERSIONS, (number, id, 1)).fetchone()
-    else:
-        row = connection.execute(_VERSION, (number, id, version)).fetchone()
-    return None if row is None else _checkpoint(row)
+@detects_corruption("the row of a task")
+def _decode_task(row: tuple[Any, ...]) -> Task:
+    values: dict[str, Any] = dict(zip(_TASK_FIELDS, row, strict=True))
+    values["status"] = decode_choice("status", values["status"], TASK_STATUSES)
+    for name in ("renewed_at", "expires_at", "created_at", "updated_at"):
+        values[name] = from_optional_micros(values[name])
+    for name in ("lease_ttl", "ttl"):
+        values[name] = None if values[name] is None else timedelta(microseconds=values[name])
+    return Task(**values)
 
 
-def checkpoints(connection: apsw.Connection, space: Space, id: str, now: datetime | None) -> list[Checkpoint]:
-    if task(connection, space, id, now) is None:
-        return []
-    return [_checkpoint(row) for row in connection.execute(_VERSIONS, (space_id(connection, space), id, -1))]
-
-
-def steps(connection: apsw.Connection, space: Space, id: str, now: datetime | None) -> list[Step]:
-    if task(connection, space, id, now) is None:
-        return []
-    rows = connection.execute(_STEPS, (space_id(connection, space), id))
-    return [_step(row) for row in rows]
-
-
-def _row(connection: apsw.Connection, space: int, id: str) -> Task | None:
-    row = connection.execute(_TASK, (space, id)).fetchone()
-    return None if row is None else _task(row)
-
-
-@reads("the row of a task")
-def _task(row: tuple[Any, ...]) -> Task:
-    return Task(
-        id=row[0],
-        status=one_of("status", row[1], TASK_STATUSES),
-        version=row[2],
-        fence=row[3],
-        owner=row[4],
-        renewed_at=moment(row[5]),
-        lease_ttl=_duration(row[6]),
-        plan_hash=row[7],
-        ttl=_duration(row[8]),
-        expires_at=moment(row[9]),
-        created_at=from_micros(row[10]),
-        updated_at=from_micros(row[11]),
-    )
-
-
-def _keep(connection: apsw.Connection, space: int, task: Task, stored: Task | None = None) -> None:
-    later = stored and replace(stored, version=task.version, expires_at=task.expires_at, updated_at=task.updated_at)
-    if later == task:
-        # Nothing that an index is made of has changed, so that fewer pages have to be written.
-        values = (task.version, micros(task.expires_at), to_micros(task.updated_at), space, task.id)
-        connection.execute(_ALIVE, values)
+def _save_task(connection: apsw.Connection, space: int, task: Task, stored: Task | None = None) -> None:
+    advanced = stored and replace(stored, version=task.version, expires_at=task.expires_at, updated_at=task.updated_at)
+    if advanced == task:
+        # No other indexed column has changed, so fewer pages are written.
+        values = (task.version, to_optional_micros(task.expires_at), to_micros(task.updated_at), space, task.id)
+        connection.execute(_UPDATE_TASK_VERSION, values)
         return
-    connection.execute(
-        _KEEP,
-        (
-            space,
-            task.id,
-            task.status,
-            task.version,
-            task.fence,
-            task.owner,
-            micros(task.renewed_at),
-            length(task.lease_ttl),
-            task.plan_hash,
-            length(task.ttl),
-            micros(task.expires_at),
-            to_micros(task.created_at),
-            to_micros(task.updated_at),
-        ),
-    )
+    connection.execute(_REPLACE_TASK, (space, *(_encode_value(getattr(task, name)) for name in _TASK_FIELDS)))
 
 
-def keep_state(connection: apsw.Connection, place: tuple[int, str, int, int], save: Save, at: int) -> None:
-    """The state of a place, which is space, task, version and fence."""
-    space, task, version, _ = place
-    checksum = states.digest(save.state) if save.sha256 is None else bytes.fromhex(save.sha256)
-    values = (*place, save.schema, states.kept(save.state), checksum, at)
-    oldest = version - save.keep
+def _encode_value(value: Any) -> Any:
+    """Return a field of a task as it is stored: times and durations in microseconds."""
+    match value:
+        case datetime():
+            return to_micros(value)
+        case timedelta():
+            return value // timedelta(microseconds=1)
+        case _:
+            return value
+
+
+def _save_checkpoint(connection: apsw.Connection, space: int, task: Task, save: Save, at: int) -> None:
+    """Store a version of the state, and delete the versions that are no longer kept."""
+    checksum = hash_state(save.state) if save.sha256 is None else bytes.fromhex(save.sha256)
+    values = (space, task.id, task.version, task.fence, save.schema, pad_state(save.state), checksum, at)
+    oldest = task.version - save.keep
     if oldest > 0:
-        connection.execute(_CHECKPOINT_OVER, (*values, oldest))
+        connection.execute(_OVERWRITE_OLDEST_CHECKPOINT, (*values, oldest))
         if connection.changes():
             return
-    connection.execute(_CHECKPOINT, values)
-    connection.execute("delete from checkpoints where space = ? and task = ? and version <= ?", (space, task, oldest))
-
-
-def keep_note(connection: apsw.Connection, space: int, note: Journal, at: int) -> None:
+    connection.execute(_INSERT_CHECKPOINT, values)
     connection.execute(
-        _NOTE,
-        (
-            space,
-            note.task,
-            note.step,
-            note.status,
-            note.attempts,
-            note.fence,
-            note.idempotency_key,
-            note.input_sha,
-            note.result,
-            note.error,
-            at,
-        ),
+        "delete from checkpoints where space = ? and task = ? and version <= ?", (space, task.id, oldest)
     )
 
 
-def _restore(connection: apsw.Connection, space: int, restore: Restore) -> None:
-    for one in sorted(restore.checkpoints, key=lambda one: one.version):
-        values = (one.schema, states.kept(one.state), states.digest(one.state), to_micros(one.at))
-        connection.execute(_CHECKPOINT, (space, restore.task, one.version, one.fence, *values))
+def _save_step(connection: apsw.Connection, space: int, task: str, key: str, note: Journal | Step, at: int) -> None:
+    connection.execute(_UPSERT_STEP, (space, task, key, at, *(getattr(note, name) for name in _NOTE_FIELDS)))
+
+
+def _restore_task(connection: apsw.Connection, space: int, restore: Restore) -> None:
+    """Store the versions and the journal of a task from another store."""
+    for checkpoint in sorted(restore.checkpoints, key=lambda checkpoint: checkpoint.version):
+        state = pad_state(checkpoint.state), hash_state(checkpoint.state)
+        values = (checkpoint.version, checkpoint.fence, checkpoint.schema, *state, to_micros(checkpoint.at))
+        connection.execute(_INSERT_CHECKPOINT, (space, restore.task, *values))
     for step in restore.steps:
-        note = Journal(
-            space=restore.space,
-            task=restore.task,
-            step=step.key,
-            status=step.status,
-            fence=step.fence,
-            attempts=step.attempts,
-            idempotency_key=step.idempotency_key,
-            input_sha=step.input_sha,
-            result=step.result,
-            error=step.error,
-        )
-        keep_note(connection, space, note, to_micros(step.at))
+        _save_step(connection, space, restore.task, step.key, step, to_micros(step.at))
     connection.execute("update spaces set next_seq = max(next_seq, ?) where id = ?", (restore.highest_fence, space))
 
 
-def _drop(connection: apsw.Connection, space: int, id: str) -> None:
+def _drop_task(connection: apsw.Connection, space: int, id: str) -> None:
     connection.execute("delete from checkpoints where space = ? and task = ?", (space, id))
     connection.execute("delete from steps where space = ? and task = ?", (space, id))
     connection.execute("delete from tasks where space = ? and id = ?", (space, id))
 
 
-@reads("the row of a checkpoint")
-def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+@detects_corruption("the row of a checkpoint")
+def _decode_checkpoint(row: tuple[Any, ...]) -> Checkpoint:
     version, fence, schema, stored, checksum, at = row
-    state, intact = states.read(stored, checksum)
+    state, intact = decode_state(stored, checksum)
     return Checkpoint(version, fence, schema, state, from_micros(at), intact)
 
 
-@reads("the note about a step")
-def _step(row: tuple[Any, ...]) -> Step:
-    return Step(
-        key=row[0],
-        status=one_of("status", row[1], STEP_STATUSES),
-        attempts=row[2],
-        fence=row[3],
-        idempotency_key=row[4],
-        input_sha=row[5],
-        result=row[6],
-        error=row[7],
-        at=from_micros(row[8]),
-    )
-
-
-def _duration(value: int | None) -> timedelta | None:
-    return None if value is None else timedelta(microseconds=value)
-
-
-def length(ttl: timedelta | None) -> int | None:
-    return None if ttl is None else ttl // _MICROSECOND
+@detects_corruption("the note about a step")
+def _decode_step(row: tuple[Any, ...]) -> Step:
+    note: dict[str, Any] = dict(zip(_NOTE_FIELDS, row[1:-1], strict=True))
+    note["status"] = decode_choice("status", note["status"], STEP_STATUSES)
+    return Step(key=row[0], at=from_micros(row[-1]), **note)

@@ -1,6 +1,6 @@
--- The whole shape of a store. Every table but `meta` is cut into partitions by its tenant, and every row carries the
--- tenant, so that a statement for one tenant reads one partition. A `place` counts the rows of one space.
--- Times are microseconds since 1970, UTC. A `handle` is a name that fits into an index, whatever its length.
+-- The schema of a store. Every table but `meta` is partitioned by tenant, and every row has its tenant, so that a
+-- statement for one tenant reads one partition. A `place` numbers the rows of a space.
+-- Times are microseconds since 1970, UTC. A `handle` is a unique name of bounded length that fits into an index.
 
 create table recollect.meta (
     name  text collate "C" primary key,
@@ -10,7 +10,7 @@ create table recollect.meta (
 create sequence recollect.space_ids;
 create sequence recollect.step_order;
 
--- One owner's records, log or tasks of one tier.
+-- The records, log or tasks of one owner in one tier.
 create table recollect.spaces (
     tenant   text collate "C" not null,
     id       bigint not null default nextval('recollect.space_ids'),
@@ -72,7 +72,7 @@ create index on recollect.records (space, speaker) where speaker is not null;
 create index on recollect.records (space, place)
     where valid_from is not null or valid_to is not null or expires_at is not null;
 
--- The metadata paths that a space has ever carried: what may be filtered by.
+-- The metadata paths of a space's items, by which they can be filtered.
 create table recollect.paths (
     tenant text collate "C" not null,
     space  bigint not null,
@@ -81,8 +81,8 @@ create table recollect.paths (
     primary key (tenant, space, handle)
 ) partition by hash (tenant);
 
--- Two generations of vectors, so that another model can be prepared while the old one answers; `meta` says which is
--- which. A vector is normalised, and its dimensions are those of its generation's model.
+-- Two generations of vectors, so that another model can be prepared while the old one is searched; `meta` names both
+-- models. A vector is normalized, and has the dimensions of its generation's model.
 create table recollect.vectors (
     tenant     text collate "C" not null,
     space      bigint not null,
@@ -93,8 +93,8 @@ create table recollect.vectors (
     primary key (tenant, space, generation, place, part)
 ) partition by hash (tenant);
 
--- Which items hold a word, how often, and of how many words: what BM25 counts, within one space alone. All of it is in
--- the index, so that a search by words reads nothing else.
+-- The items of a space that contain a term, with its count and the length of the item, for BM25. The index covers all
+-- columns, so that a search by terms reads nothing else.
 create table recollect.postings (
     tenant text collate "C" not null,
     space  bigint not null,
@@ -145,7 +145,7 @@ create table recollect.tasks (
 
 create index on recollect.tasks (space, expires_at) where expires_at is not null;
 
--- A state is kept as bytes: damage may leave some that are no text, and that is told, not raised.
+-- A state is stored as bytes, so that a corrupt one can be read and reported.
 create table recollect.checkpoints (
     tenant  text collate "C" not null,
     space   bigint not null,
@@ -177,11 +177,11 @@ create table recollect.steps (
     primary key (tenant, space, task, handle)
 ) partition by hash (tenant);
 
--- Every statement names its tenant. Should one ever forget to, these policies answer with nothing: a transaction
--- sees the tenant that it has said it is about, and all of them only where it has said that. The owner of the tables
--- is held to it as well. Where many rows are read the tenant is asked for in a query of its own, once a statement and
--- not once a row. Not elsewhere: under a generic plan (seen in PostgreSQL 18.4) an update that has waited for another
--- of the same row then finds that row no more. Whoever changes rows of these three has them planned anew.
+-- Every statement names its tenant. These policies guard against one that does not: a transaction sees the tenant of
+-- `recollect.tenant`, or all of them if `recollect.everyone` is on. They apply to the owner of the tables too. In the
+-- three largest tables the setting is read by a subquery, once per statement and not once per row. With the subquery,
+-- under a generic plan, an update that waited for another of the same row does not find the row any more (PostgreSQL
+-- 18.4). So updates of these three tables force a custom plan.
 do $$
 declare
     kept text;
@@ -211,12 +211,12 @@ begin
                 'create table recollect.%I partition of recollect.%I for values with (modulus 16, remainder %s)',
                 kept || '_' || part, kept, part
             );
-            -- Nobody reads a partition past its table.
+            -- A partition that is read directly has the same policy.
             execute format('alter table recollect.%I enable row level security', kept || '_' || part);
             execute format('alter table recollect.%I force row level security', kept || '_' || part);
         end loop;
     end loop;
-    -- A vector of many dimensions stays in its row: to fetch each from another table would double the time of a scan.
+    -- A vector of many dimensions stays in its row: fetching each from a TOAST table would double the time of a scan.
     for part in 0..15 loop
         execute format('alter table recollect.%I set (toast_tuple_target = 8160)', 'vectors_' || part);
     end loop;

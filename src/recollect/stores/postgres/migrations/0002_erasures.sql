@@ -1,6 +1,6 @@
--- What erasing needs. Neither table has a name or a text in it, so neither is cut by tenant.
+-- The ledger of erasures. Neither table contains a name or a text, so neither is partitioned by tenant.
 
--- How far each erasure has got; `link` is its place in the chain of receipts.
+-- The phase of each erasure; `link` is its number in the chain of receipts.
 create table recollect.erasures (
     id           text collate "C" primary key,
     subject      text not null,
@@ -16,9 +16,9 @@ create table recollect.erasures (
     link         bigint unique
 );
 
--- Partitions that something was erased from, as long as copies of it may lie on the server's disk: by which transaction,
--- by which one their statistics were made anew, where the log ended when both was done, and up to which of its files
--- the log has to get. These numbers mean nothing on another server, so its identity is with them.
+-- Partitions with erased data of which copies may be left on the server's disk: the transaction that erased it, the one
+-- that renewed the statistics, the WAL position after the cleanup, and the WAL file after which no old file is left.
+-- These numbers mean nothing on another server, so the server's identity is stored too.
 create table recollect.wiped (
     part     integer primary key,
     server   bigint not null,
@@ -28,6 +28,6 @@ create table recollect.wiped (
     upto     text
 );
 
--- The key of the hashes by which a subject is known again.
+-- The key of the hashes of subjects.
 insert into recollect.meta (name, value)
 values ('salt', replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''));

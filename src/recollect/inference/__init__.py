@@ -1,1 +1,0 @@
-"""Who embeds: models behind one small protocol."""

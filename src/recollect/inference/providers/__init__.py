@@ -1,1 +1,0 @@
-"""One module for each provider of models, around its official client."""

@@ -1,1 +1,0 @@
-"""How people reach us: translation only, no rules."""

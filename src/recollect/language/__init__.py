@@ -1,0 +1,1 @@
+"""Text analysis, and rules that read statements. Nothing here needs a model or a store."""

@@ -1,0 +1,1 @@
+"""Clients of model providers, one module for each SDK."""

@@ -1,1 +1,0 @@
-"""How memories are found: plan, gather, fuse, rank and pack."""

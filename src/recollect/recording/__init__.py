@@ -1,0 +1,1 @@
+"""Writing of turns and tasks to the tiers."""

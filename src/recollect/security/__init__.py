@@ -1,0 +1,1 @@
+"""Scans of texts before they are stored: secrets, personal data and prompt injection."""

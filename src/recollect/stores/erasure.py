@@ -1,0 +1,291 @@
+"""Contract of provable erasure: the store protocol, the ledger of erasures, and chained receipts without names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+from recollect.errors import BadInput
+from recollect.stores.base import Store
+from recollect.stores.codec import (
+    decode_choice,
+    decode_counts,
+    decode_int,
+    decode_optional_text,
+    decode_text,
+    decode_text_mapping,
+    decode_texts,
+    detect_corruption,
+)
+from recollect.stores.writes import Write
+from recollect.types import EMPTY_MAPPING, Space
+
+ReceiptStatus = Literal["complete", "pending_physical"]
+_FORMAT_KEY = "recollect_erasure"
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ByteScan:
+    """Result of a search for deleted data in every byte that a store owns."""
+
+    files: int = 0
+    bytes: int = 0
+    pieces: int = 0
+    """Number of pieces of texts, ids and vectors that were searched for."""
+    of: int = 0
+    """Number of pieces deleted; higher than `pieces` if those are a sample."""
+    shared: int = 0
+    """Pieces found that existing rows also contain."""
+    found: int = 0
+    """Pieces found outside existing rows."""
+    words: int = 0
+    """Terms in an index that no item has."""
+    unseen: tuple[str, ...] = ()
+    """Places with possible copies that the store cannot read, one sentence each."""
+    waits: tuple[str, ...] = ()
+    """Actions required before the erasure is complete, one sentence each."""
+
+    @property
+    def is_clean(self) -> bool:
+        return self.found == 0 and self.words == 0 and not self.waits
+
+    def merge(self, other: ByteScan) -> ByteScan:
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _FIELDS}
+        return ByteScan(**sums | {name: tuple(dict.fromkeys(sums[name])) for name in _TEXT_FIELDS})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return a JSON object; empty lists of sentences are left out."""
+        values = {name: getattr(self, name) for name in _FIELDS}
+        return {name: list(value) if name in _TEXT_FIELDS else value for name, value in values.items() if value != ()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ByteScan:
+        counts: dict[str, Any] = decode_counts("scan", {name: data[name] for name in data if name not in _TEXT_FIELDS})
+        texts: dict[str, Any] = {name: decode_texts(name, data.get(name, [])) for name in _TEXT_FIELDS}
+        return cls(**counts, **texts)
+
+
+_TEXT_FIELDS = ("unseen", "waits")
+_FIELDS = tuple(field.name for field in fields(ByteScan))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureReceipt:
+    """Proof of an erasure: counts by tier and the result of the byte scan, without content or names.
+
+    `subject` is the sha256 of the erased scope, keyed by the salt of the store. A receipt that is not complete has no
+    `completed_at` and no place in the chain.
+    """
+
+    id: str
+    subject: str
+    parts: tuple[str, ...]
+    status: ReceiptStatus
+    requested_at: datetime
+    deleted_at: datetime | None = None
+    completed_at: datetime | None = None
+    erased: Mapping[str, int] = field(default_factory=lambda: EMPTY_MAPPING)
+    """Deleted rows by tier: items, entries and tasks, including expired and derived ones.
+
+    An indexed message counts as two rows and a summary as one, while `Stats` counts each message once.
+    """
+    rederived: int = 0
+    """Number of rows that were rewritten without the erased content."""
+    scan: ByteScan = ByteScan()
+    previous: str | None = None
+    """The sha256 of the previous receipt; None for the first."""
+    sha256: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return self.status == "complete"
+
+    @property
+    def found_nothing(self) -> bool:
+        """True if the store held no data of the subject. An older copy may still hold some, so the receipt is kept."""
+        return not any(self.erased.values()) and not self.rederived
+
+    @property
+    def digest(self) -> str:
+        """The sha256 that belongs in this receipt."""
+        values = {name: value for name, value in self.as_json().items() if name != "sha256"}
+        return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def chain_to(self, previous: str | None, at: datetime) -> ErasureReceipt:
+        """Return the completed receipt, chained to the sha256 of the previous one."""
+        chained = replace(self, status="complete", completed_at=at, previous=previous)
+        return replace(chained, sha256=chained.digest)
+
+    def as_json(self) -> dict[str, Any]:
+        times = {name: getattr(self, name) for name in ("requested_at", "deleted_at", "completed_at")}
+        return {
+            _FORMAT_KEY: _FORMAT_VERSION,
+            "id": self.id,
+            "subject": self.subject,
+            "parts": list(self.parts),
+            "status": self.status,
+            **{name: None if at is None else at.isoformat() for name, at in times.items()},
+            "erased": dict(sorted(self.erased.items())),
+            "rederived": self.rederived,
+            "scan": self.scan.as_json(),
+            "previous": self.previous,
+            "sha256": self.sha256,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> ErasureReceipt:
+        """Return the receipt from its JSON object; raise `BadInput` if it is not one."""
+        try:
+            if data[_FORMAT_KEY] != _FORMAT_VERSION:
+                raise BadInput(f"a receipt must have format {_FORMAT_VERSION}; got {data[_FORMAT_KEY]!r:.20}")
+            return cls(
+                id=decode_text("id", data["id"]),
+                subject=decode_text("subject", data["subject"]),
+                parts=decode_texts("parts", data["parts"]),
+                status=decode_choice("status", data["status"], get_args(ReceiptStatus)),
+                requested_at=datetime.fromisoformat(data["requested_at"]),
+                deleted_at=_parse_moment(data["deleted_at"]),
+                completed_at=_parse_moment(data["completed_at"]),
+                erased=MappingProxyType(decode_counts("erased", data["erased"])),
+                rederived=decode_int("rederived", data["rederived"]),
+                scan=ByteScan.from_json(data["scan"]),
+                previous=decode_optional_text("previous", data["previous"]),
+                sha256=decode_text("sha256", data["sha256"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(f"not a receipt of an erasure: {error!r:.120}") from error
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count:,} {tier}" for tier, count in sorted(self.erased.items()) if count)
+        scan = self.scan
+        total = "" if scan.pieces == scan.of else f" of {scan.of:,}"
+        pieces = f"{scan.pieces:,}{total} piece{'s' * (scan.of != 1)}"
+        searched = f"{scan.bytes:,} bytes of {scan.files} file{'s' * (scan.files != 1)}"
+        lines = [
+            f"erasure {self.id}: {self.status}",
+            f"  erased     {counts or 'nothing was there'}",
+            f"  rederived  {self.rederived:,}",
+            f"  looked for {pieces} in {searched}: {scan.found + scan.words} found",
+        ]
+        lines += [f"  not seen   {place}" for place in scan.unseen]
+        lines += [f"  waits for  {action}" for action in scan.waits]
+        if self.complete:
+            lines.append(f"  sha256     {self.sha256}, after {self.previous or 'none'}")
+        return "\n".join(lines)
+
+
+def _parse_moment(value: Any) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value)
+
+
+ErasurePhase = Literal["entered", "deleted", "complete"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureRecord:
+    """Row of the erasure ledger: the subject as a hash, and the progress of its erasure."""
+
+    id: str
+    subject: str
+    parts: tuple[str, ...]
+    requested_at: datetime
+    elsewhere: Mapping[str, str] = field(default_factory=lambda: EMPTY_MAPPING)
+    """Hash of the subject in each other store, by the fingerprint of the salt of that store."""
+    phase: ErasurePhase = "entered"
+    deleted_at: datetime | None = None
+    erased: Mapping[str, int] = field(default_factory=lambda: EMPTY_MAPPING)
+    rederived: int = 0
+    evidence: bytes = b""
+    """Keyed hashes that let the store search for the deleted data; no text, name or vector."""
+    receipt: ErasureReceipt | None = None
+
+    @classmethod
+    def from_json_columns(
+        cls, *, parts: str, elsewhere: str, erased: str, receipt: str | None, **rest: Any
+    ) -> ErasureRecord:
+        """Return the row from its JSON columns and its other fields."""
+        with detect_corruption("a row of the erasure ledger"):
+            return cls(
+                parts=decode_texts("parts", json.loads(parts)),
+                elsewhere=MappingProxyType(decode_text_mapping("elsewhere", json.loads(elsewhere))),
+                erased=MappingProxyType(decode_counts("erased", json.loads(erased))),
+                receipt=None if receipt is None else ErasureReceipt.from_json(json.loads(receipt)),
+                **rest,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureSelection:
+    """Data to delete in one transaction: whole spaces, and writes for rows of shared spaces."""
+
+    spaces: tuple[Space, ...] = ()
+    writes: tuple[Write, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.spaces or self.writes)
+
+
+@runtime_checkable
+class ErasureStore(Store, Protocol):
+    """Store that can prove that deleted data is gone."""
+
+    @property
+    def receipts(self) -> Path | None:
+        """File with copies of the receipts, which survives the restore of an older store; None if there is none."""
+
+    async def salt(self) -> bytes:
+        """Return the key of the hashes, which is created with the store and shared by its copies.
+
+        It is available while the store is open, also if the server is down.
+        """
+
+    async def set_salt(self, salt: bytes) -> None:
+        """Replace the key by that of existing receipts; raise `Conflict` if the ledger is not empty."""
+
+    async def list_traced_spaces(self) -> list[Space]:
+        """Return every space of every tenant that the store has a trace of, also empty ones."""
+
+    async def ledger(self, *, unfinished: bool = False) -> list[ErasureRecord]:
+        """Return the erasures: complete ones in the order of their chain, then the others by time.
+
+        With `unfinished`, complete ones are left out.
+        """
+
+    async def add_erasure(self, record: ErasureRecord) -> None:
+        """Add an erasure durably; an existing one is not changed."""
+
+    async def wipe(self, id: str, doomed: ErasureSelection) -> None:
+        """Delete the selection and record its counts and evidence in the same transaction.
+
+        A deleted space leaves no items, terms, vectors, entries, tasks, filter paths or name. Several calls add up in
+        the row. Servers that share no transaction use one each.
+        """
+
+    async def mark_deleted(self, id: str) -> None:
+        """Record that all rows of the erasure are deleted."""
+
+    async def purge_copies(self) -> bool:
+        """Remove remaining copies from caches and logs; return False if another connection blocks that."""
+
+    async def scan(self, evidence: bytes) -> ByteScan:
+        """Search for deleted bytes in everything that the store owns; the result names the places it cannot read."""
+
+    async def finish_erasure(self, receipt: ErasureReceipt) -> ErasureReceipt:
+        """Chain the receipt to the previous one and store it, in one transaction; return it."""
+
+
+@runtime_checkable
+class ServerErasureStore(ErasureStore, Protocol):
+    """Store on a server that keeps copies of deleted data in files that all its databases share."""
+
+    async def clear_server_copies(self) -> None:
+        """Overwrite these files as far as the user may; the next scan searches them, or says why they are left."""

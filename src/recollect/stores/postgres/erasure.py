@@ -1,0 +1,599 @@
+"""Provable erasure: the ledger, the cleanup of the server's disk, and the scan for what is left.
+
+Deleted rows stay in the table files until these are rewritten, which is done for each partition from which something
+was erased. Planner statistics and the WAL belong to the whole server. They are cleared only on request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from psycopg import errors, sql
+
+from recollect.clock import to_micros
+from recollect.errors import Conflict, NotFound
+from recollect.stores.codec import decode_text, detect_corruption, detects_corruption
+from recollect.stores.erasure import ByteScan, ErasureReceipt, ErasureRecord
+from recollect.stores.postgres.connections import PostgresConnection, Rows, SqlParams, get_first_line
+from recollect.stores.postgres.row_codec import decode_timestamp
+from recollect.stores.postgres.transactions import AdvisoryLock, PostgresServer, PostgresTransaction
+from recollect.stores.traces import PIECE_BYTES, DeletionTraces
+
+
+class PostgresErasure:
+    """The `ErasureStore` protocol without the deletion itself."""
+
+    def __init__(self, server: PostgresServer, receipts: Path | None) -> None:
+        self._server = server
+        self.receipts = receipts
+        self._salt: bytes | None = None
+        self._cleanup_blockers: list[str] = []
+        self._uncleared: str | None = _UNCLEARED
+        """The place that may hold copies, unless it was cleared."""
+
+    async def salt(self) -> bytes:
+        if self._salt is None:
+            [(salt,)] = await self._server.read(None, _GET_SALT)
+            self._salt = bytes.fromhex(salt)
+        return self._salt
+
+    async def set_salt(self, salt: bytes) -> None:
+        async with self._server.begin_write(None, LEDGER_LOCKS) as work:
+            if await work.fetch_row("select 1 from recollect.erasures limit 1") is not None:
+                raise Conflict(
+                    "the ledger of erasures has another key than the receipts file, which belongs to another store; "
+                    "name another file"
+                )
+            await work.execute("update recollect.meta set value = %(salt)s where name = 'salt'", {"salt": salt.hex()})
+        self._salt = None
+
+    async def ledger(self, *, unfinished: bool = False) -> list[ErasureRecord]:
+        rows = await self._server.read(None, _LIST_ERASURES, {"unfinished": unfinished})
+        return [_decode_erasure(row) for row in rows]
+
+    async def add_erasure(self, record: ErasureRecord) -> None:
+        values = {
+            "id": record.id,
+            "subject": record.subject,
+            "parts": json.dumps(record.parts),
+            "elsewhere": json.dumps(dict(record.elsewhere)),
+            "requested_at": to_micros(record.requested_at),
+        }
+        async with self._server.begin_write(None, LEDGER_LOCKS) as work:
+            await work.execute(_INSERT_ERASURE, values)
+
+    async def mark_deleted(self, id: str) -> None:
+        async with self._server.begin_write(None, LEDGER_LOCKS) as work:
+            await work.execute(_MARK_DELETED, {"id": id, "now": to_micros(work.now)})
+
+    async def purge_copies(self) -> bool:
+        async with self._server.open_connection() as connection:
+            self._cleanup_blockers = await _rewrite_partitions(connection)
+        return not self._cleanup_blockers
+
+    async def clear_server_copies(self) -> None:
+        async with self._server.open_connection() as connection:
+            reason = await _clear_statistics_and_wal(connection)
+        self._uncleared = f"{_STATISTICS_AND_WAL}: {reason}" if reason else None
+
+    async def scan(self, evidence: bytes) -> ByteScan:
+        unpacked = PostgresEvidence.unpack(await self.salt(), evidence)
+        # Reported once, by the scan after the cleanup: a scan also verifies receipts of long ago.
+        blockers, self._cleanup_blockers = tuple(self._cleanup_blockers), []
+        uncleared, self._uncleared = self._uncleared, _UNCLEARED
+        async with self._server.open_connection() as connection:
+            scan = await _scan_for_evidence(connection, unpacked, with_server_copies=uncleared is None)
+        hint = "" if self.receipts else "; name a file in the URL (?receipts=PATH): a restored one brings data back"
+        unseen = (*scan.unseen, uncleared, f"backups and dumps from before the erasure{hint}")
+        return replace(scan, waits=blockers, unseen=tuple(filter(None, unseen)))
+
+    async def finish_erasure(self, receipt: ErasureReceipt) -> ErasureReceipt:
+        async with self._server.begin_write(None, LEDGER_LOCKS) as work:
+            record = await load_erasure(work, receipt.id)
+            if record.receipt is not None:  # another process finished it
+                return record.receipt
+            last = await work.fetch_row(_GET_LAST_RECEIPT)
+            with detect_corruption("the last receipt in the ledger of erasures"):
+                link, previous = (
+                    (0, None) if last is None else (last[0], decode_text("sha256", json.loads(last[1])["sha256"]))
+                )
+            done = receipt.chain_to(previous, work.now)
+            evidence = PostgresEvidence.unpack(await load_salt(work), record.evidence)
+            sample = replace(evidence, traces=evidence.traces.sample)  # kept for later scans
+            values = {"id": receipt.id, "link": link + 1, "receipt": json.dumps(done.as_json())}
+            await work.execute(_FINISH_ERASURE, {**values, "evidence": sample.packed})
+            return done
+
+
+# Evidence.
+
+_HEADER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresEvidence:
+    """The evidence of deletions: numbers of erased spaces, which are never reused, partitions, and hashes of data."""
+
+    spaces: frozenset[tuple[int, int]]
+    """The partition and number of each space that was erased as a whole."""
+    partitions: frozenset[int]
+    traces: DeletionTraces
+
+    @classmethod
+    def unpack(cls, salt: bytes, packed: bytes) -> PostgresEvidence:
+        if not packed:
+            return cls(frozenset(), frozenset(), DeletionTraces.from_pieces(salt, []))
+        size = int.from_bytes(packed[:_HEADER_BYTES], "little")
+        spaces, partitions = json.loads(packed[_HEADER_BYTES : _HEADER_BYTES + size])
+        traces = DeletionTraces.from_bytes(salt, packed[_HEADER_BYTES + size :])
+        return cls(frozenset((part, number) for part, number in spaces), frozenset(partitions), traces)
+
+    @property
+    def packed(self) -> bytes:
+        header = json.dumps([sorted(self.spaces), sorted(self.partitions)]).encode()
+        return len(header).to_bytes(_HEADER_BYTES, "little") + header + self.traces.as_bytes
+
+
+# Ledger.
+
+# Its holder is the only writer of the ledger.
+LEDGER_LOCKS = [AdvisoryLock(0x5265636F_00000003)]
+
+_ERASURE_COLUMNS = (
+    "id", "subject", "parts", "elsewhere", "phase", "requested_at", "deleted_at", "erased", "rederived", "evidence",
+    "receipt",
+)  # fmt: skip
+_SELECT_ERASURES = f"select {', '.join(_ERASURE_COLUMNS)} from recollect.erasures"  # noqa: S608 - constant names
+_LIST_ERASURES = f"""
+    {_SELECT_ERASURES}
+    where phase <> 'complete' or not %(unfinished)s
+    order by link nulls last, requested_at, id
+"""
+_GET_ERASURE = f"{_SELECT_ERASURES} where id = %(id)s"
+
+_INSERT_ERASURE = """
+    insert into recollect.erasures (id, subject, parts, elsewhere, phase, requested_at)
+    values (%(id)s, %(subject)s, %(parts)s, %(elsewhere)s, 'entered', %(requested_at)s)
+    on conflict do nothing
+"""
+
+ADD_DELETION = """
+    update recollect.erasures
+    set erased = %(erased)s, rederived = rederived + %(rederived)s, evidence = %(evidence)s
+    where id = %(id)s
+"""
+
+_MARK_DELETED = """
+    update recollect.erasures
+    set phase = 'deleted', deleted_at = %(now)s
+    where id = %(id)s and phase = 'entered'
+"""
+
+_GET_LAST_RECEIPT = """
+    select link, receipt
+    from recollect.erasures
+    where link is not null
+    order by link desc
+    limit 1
+"""
+
+_FINISH_ERASURE = """
+    update recollect.erasures
+    set phase = 'complete', link = %(link)s, receipt = %(receipt)s, evidence = %(evidence)s
+    where id = %(id)s
+"""
+
+
+_GET_SALT = "select value from recollect.meta where name = 'salt'"
+
+
+async def load_salt(work: PostgresTransaction) -> bytes:
+    [salt] = await work.fetch_one(_GET_SALT)
+    return bytes.fromhex(salt)
+
+
+async def load_erasure(work: PostgresTransaction, id: str) -> ErasureRecord:
+    """Return an erasure from the ledger. Raise `NotFound` if it is not there."""
+    row = await work.fetch_row(_GET_ERASURE, {"id": id})
+    if row is None:
+        raise NotFound(f"the ledger of this store has no erasure {id!r}; add it first")
+    return _decode_erasure(row)
+
+
+@detects_corruption("a row of the ledger of erasures")
+def _decode_erasure(row: tuple[Any, ...]) -> ErasureRecord:
+    values = dict(zip(_ERASURE_COLUMNS, row, strict=True))
+    times = {name: decode_timestamp(values[name]) for name in ("requested_at", "deleted_at")}
+    return ErasureRecord.from_json_columns(**values | times)
+
+
+# Cleanup: tables.
+
+PARTITIONED_TABLES = ("spaces", "records", "paths", "vectors", "postings", "entries", "tasks", "checkpoints", "steps")
+
+# Longer than autovacuum needs to yield, and short enough for transactions that queue behind the lock.
+SET_LOCK_TIMEOUT = "set local lock_timeout = '3s'"
+
+_NOTE_PARTITIONS = """
+    insert into recollect.wiped (part, server, xid)
+    select unnest(%s::bigint[]), (select system_identifier from pg_control_system()), pg_current_xact_id()
+    on conflict (part) do update
+    set server = excluded.server, xid = excluded.xid
+"""
+# Transaction ids of another server mean nothing here, so its partitions are rewritten again.
+_RESET_AFTER_SERVER_CHANGE = """
+    update recollect.wiped
+    set server = here.system_identifier, xid = pg_current_xact_id()
+    from pg_control_system() here
+    where server <> here.system_identifier
+"""
+_LIST_PENDING_PARTITIONS = "select part, xid::text from recollect.wiped order by part"
+# Another erasure may have touched the partition meanwhile.
+_DELETE_NOTE = "delete from recollect.wiped where part = %s and xid = %s::text::xid8"
+
+# A rewritten table's `relfrozenxid` is the oldest transaction for which it keeps deleted rows. Smallest tables first:
+# if one of them is held back by an old snapshot, so are the others.
+_FIND_STALE_TABLES = """
+    select c.relname
+    from pg_class c
+    where c.relnamespace = 'recollect'::regnamespace and c.relname = any(%s)
+        and age(c.relfrozenxid) >= age(%s::text::xid8::xid)
+    order by pg_total_relation_size(c.oid), c.relname
+"""
+# HNSW indexes of erased spaces.
+_FIND_ORPHAN_INDEXES = """
+    select c.relname
+    from pg_index i
+    join pg_class c on c.oid = i.indexrelid
+    where i.indrelid = to_regclass(%s) and starts_with(c.relname, 'near_')
+        and not exists (select 1 from recollect.spaces s where s.id = split_part(c.relname, '_', 2)::bigint)
+"""
+
+_STILL_VISIBLE_MESSAGE = (
+    "an older transaction, replica or slot can still see the deleted rows; end it (select pid, usename from "
+    "pg_stat_activity where backend_xmin is not null; see also pg_prepared_xacts and pg_replication_slots), then run: "
+    "recollect lifecycle"
+)
+_LOCK_ERRORS = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
+
+
+async def note_partitions(connection: PostgresConnection, numbers: list[int]) -> None:
+    """Note in the deleting transaction that these partitions have to be rewritten."""
+    await connection.execute(_NOTE_PARTITIONS, (numbers,))
+
+
+async def _rewrite_partitions(connection: PostgresConnection) -> list[str]:
+    """Rewrite the partitions from which something was erased. Return what blocks it, as sentences."""
+    blockers: dict[str, None] = {}
+    await connection.execute(_RESET_AFTER_SERVER_CHANGE)
+    for number, xid in await connection.fetch_rows(_LIST_PENDING_PARTITIONS):
+        try:
+            blocker = await _rewrite_tables(connection, number, xid)
+        except _LOCK_ERRORS as error:
+            blocker = (
+                f"another session holds a table to rewrite ({get_first_line(error)}); retry later with: "
+                "recollect lifecycle"
+            )
+        except errors.InsufficientPrivilege as error:
+            blocker = (
+                f"this user may not rewrite tables ({get_first_line(error)}); run as their owner: recollect lifecycle "
+                "--store postgresql://OWNER@…"
+            )
+        if blocker is None:
+            await connection.execute(_DELETE_NOTE, (number, xid))
+        else:
+            blockers[blocker] = None
+    return list(blockers)
+
+
+async def _rewrite_tables(connection: PostgresConnection, number: int, xid: str) -> str | None:
+    """Rewrite each table of a partition, with its indexes and TOAST, without the rows deleted by a transaction."""
+    async with connection.transaction():
+        await connection.execute(SET_LOCK_TIMEOUT)
+        await connection.execute("set local recollect.everyone = 'on'")
+        find = await connection.execute(_FIND_ORPHAN_INDEXES, (f"recollect.vectors_{number}",))
+        for (name,) in await find.fetchall():
+            await connection.execute(sql.SQL("drop index {}").format(sql.Identifier("recollect", name)))
+    for name in await _find_stale_tables(connection, [f"{table}_{number}" for table in PARTITIONED_TABLES], xid):
+        table, key = sql.Identifier("recollect", name), sql.Identifier(f"{name}_pkey")
+        async with connection.transaction():
+            await connection.execute(SET_LOCK_TIMEOUT)
+            # CLUSTER, since VACUUM FULL cannot run in a transaction, which limits the lock timeout to this statement.
+            await connection.execute(sql.SQL("cluster {} using {}").format(table, key))
+            await connection.execute(sql.SQL("alter table {} set without cluster").format(table))
+        if await _find_stale_tables(connection, [name], xid):
+            return _STILL_VISIBLE_MESSAGE
+    return None
+
+
+async def _find_stale_tables(connection: PostgresConnection, names: list[str], xid: str) -> list[str]:
+    return [row[0] for row in await connection.fetch_rows(_FIND_STALE_TABLES, (names, xid))]
+
+
+# Cleanup: copies that the whole server keeps, only if the caller asks for it.
+
+_STATISTICS_AND_WAL = "the server's planner statistics and write-ahead log"
+_UNCLEARED = f"{_STATISTICS_AND_WAL}, until it overwrites them; to clear both, erase with `thorough=True`"
+# All sessions plan with pg_statistic. It is small, and rewriting it blocks them for no longer than this.
+_STATISTICS_TIMEOUT_SECONDS = 10.0
+# Each switch fills a file, of 16 MB by default, with zeros.
+_MAX_WAL_SWITCHES = 64
+
+_LIST_ANALYZED_TABLES = """
+    select c.relname
+    from pg_class c
+    where c.relnamespace = 'recollect'::regnamespace and c.relkind in ('r', 'p') and c.reltuples >= 0
+    order by c.relname
+"""
+# One tenant per partition. They cannot exist, since names have no control characters.
+_FIND_PLACEHOLDER_TENANTS = """
+    select array_agg(tenant)
+    from (
+        select distinct on (part) chr(2) || number as tenant
+        from generate_series(0, 15) part
+        cross join generate_series(1, 1000) number
+        where satisfies_hash_partition('recollect.spaces'::regclass, 16, part, chr(2) || number)
+    ) picked
+"""
+_INSERT_PLACEHOLDER_ROWS = """
+    insert into {table}
+    select (json_populate_record(null::{table}, (
+        select json_object_agg(
+            attname,
+            case when attname = 'tenant' then tenant when atttypid = 'halfvec'::regtype then '[0]' else '0' end
+        )
+        from pg_attribute
+        where attrelid = {name}::regclass and attnum > 0 and not attisdropped
+    ))).*
+    from unnest(%s::text[]) tenant
+"""
+_ARE_STATISTICS_FRESH = """
+    select age(relfrozenxid) < age(%s::text::xid8::xid)
+    from pg_class
+    where oid = 'pg_catalog.pg_statistic'::regclass
+"""
+_GET_CURRENT_WAL_FILE = "select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 9)"  # without the timeline
+_LIST_WAL_FILES = "select substr(name, 9) from pg_ls_waldir() where name ~ '^[0-9A-F]{24}$' order by 1"
+
+
+async def _clear_statistics_and_wal(connection: PostgresConnection) -> str | None:
+    """Overwrite both. Return why something old is left, or None."""
+    try:
+        return await renew_statistics(connection) or await overwrite_wal(connection)
+    except errors.InsufficientPrivilege as error:
+        return (
+            f"{get_first_line(error)}; have an administrator run in this database, once: grant pg_checkpoint, "
+            "pg_monitor to USER; grant execute on function pg_switch_wal() to USER"
+        )
+    except (*_LOCK_ERRORS, TimeoutError) as error:
+        return f"other sessions hold a table or pg_statistic ({get_first_line(error)}); retry later"
+
+
+async def renew_statistics(connection: PostgresConnection) -> str | None:
+    """Analyze the tables, and rewrite pg_statistic without the old values. Return what blocks it.
+
+    ANALYZE skips an empty table and keeps its old statistics, so each gets a placeholder row for the time being.
+    """
+    async with connection.transaction():
+        await connection.execute(SET_LOCK_TIMEOUT)
+        await connection.execute("set local recollect.everyone = 'on'")
+        [tenants] = await connection.fetch_row(_FIND_PLACEHOLDER_TENANTS)
+        tables = [sql.Identifier("recollect", name) for name in PARTITIONED_TABLES]
+        for table in tables:
+            insert = sql.SQL(_INSERT_PLACEHOLDER_ROWS).format(table=table, name=sql.Literal(table.as_string()))
+            await connection.execute(insert, (tenants,))
+        for (name,) in await connection.fetch_rows(_LIST_ANALYZED_TABLES):
+            await connection.execute(sql.SQL("analyze {}").format(sql.Identifier("recollect", name)))
+        for table in tables:
+            await connection.execute(sql.SQL("delete from {} where tenant = any(%s)").format(table), (tenants,))
+        [xid] = await connection.fetch_row("select pg_current_xact_id()::text")
+    async with asyncio.timeout(_STATISTICS_TIMEOUT_SECONDS):
+        await connection.execute("vacuum full pg_catalog.pg_statistic")
+    [is_fresh] = await connection.fetch_row(_ARE_STATISTICS_FRESH, (xid,))
+    return (
+        None
+        if is_fresh
+        else "only the owner of the database may rewrite pg_statistic, and no older transaction may be open"
+    )
+
+
+async def overwrite_wal(connection: PostgresConnection) -> str | None:
+    """Switch WAL files until each file from before was removed or overwritten. Return what blocks it.
+
+    The server does not delete a file that it no longer needs: it renames it for later use, with its contents. So the
+    log is advanced beyond the last file that is listed after a checkpoint.
+    """
+    [end] = await connection.fetch_row(_GET_CURRENT_WAL_FILE)
+    await _switch_wal(connection)
+    await connection.execute("checkpoint")
+    files = [file for (file,) in await connection.fetch_rows(_LIST_WAL_FILES)]
+    if files[0] <= end:
+        return (
+            f"{sum(file <= end for file in files)} older WAL files are kept for an archive, a replica, a slot or "
+            "wal_keep_size (see pg_stat_archiver and pg_replication_slots)"
+        )
+    for _ in range(_MAX_WAL_SWITCHES):
+        if (await connection.fetch_row(_GET_CURRENT_WAL_FILE))[0] > files[-1]:
+            return None
+        await _switch_wal(connection)
+    return f"some old WAL files are not overwritten after {_MAX_WAL_SWITCHES} switches; repeat it to continue"
+
+
+async def _switch_wal(connection: PostgresConnection) -> None:
+    await connection.execute("select pg_current_xact_id()")  # a file to which nothing was written is not switched
+    await connection.execute("select pg_switch_wal()")
+
+
+# Scan.
+
+_SCAN_CHUNK_BYTES = 1 << 22
+
+_CAN_READ_FILES = """
+    select has_function_privilege('pg_read_binary_file(text, bigint, bigint, boolean)', 'execute')
+        and has_function_privilege('pg_ls_waldir()', 'execute')
+"""
+# Tables and their indexes and TOAST tables.
+_LIST_RELATION_FILES = """
+    with ours as (
+        select c.oid, c.reltoastrelid
+        from pg_class c
+        where (c.relnamespace = 'recollect'::regnamespace and c.relname = any(%(names)s))
+            or (%(statistics)s and c.oid = 'pg_catalog.pg_statistic'::regclass)
+    ),
+    tables as (
+        select oid from ours
+        union all
+        select reltoastrelid from ours where reltoastrelid <> 0
+    )
+    select pg_relation_filepath(oid)
+    from (
+        select oid from tables
+        union all
+        select indexrelid from pg_index join tables on tables.oid = indrelid
+    ) every
+"""
+_LIST_WAL_PATHS = "select 'pg_wal/' || name from pg_ls_waldir()"
+_READ_FILE = "select pg_read_binary_file(%(file)s, %(start)s, %(length)s, true)"
+
+_COUNT_LEFTOVERS = """
+    select (select count(*) from recollect.records where space = any(%(spaces)s))
+        + (select count(*) from recollect.entries where space = any(%(spaces)s))
+        + (select count(*) from recollect.tasks where space = any(%(spaces)s)),
+        (select count(distinct (space, term)) from recollect.postings where space = any(%(spaces)s))
+"""
+
+_GET_COPY_SETTINGS = """
+    select current_setting('archive_mode') <> 'off',
+        exists (select 1 from pg_stat_replication) or exists (select 1 from pg_replication_slots),
+        current_setting('log_statement') in ('mod', 'all')
+            or current_setting('log_min_duration_statement') <> '-1'
+            or current_setting('log_min_duration_sample') <> '-1'
+"""
+
+_STATEMENT_LOG = "the server's statement log, which contains parameter values"
+_FILES_NOT_READ_MESSAGE = "the server's files, which this user may not read: its tables were rewritten"
+
+
+async def _scan_for_evidence(
+    connection: PostgresConnection, evidence: PostgresEvidence, *, with_server_copies: bool
+) -> ByteScan:
+    """Search the tables, and the server's files if the user may read them, for what was erased."""
+    traces, found, size = evidence.traces, set[int](), 0
+    async with connection.transaction():
+        await connection.execute("set local recollect.everyone = 'on'")
+        numbers = [number for _, number in evidence.spaces]
+        leftovers, terms = await connection.fetch_row(_COUNT_LEFTOVERS, {"spaces": numbers})
+        unseen = await _list_unseen_copies(connection)
+        scan = ByteScan(pieces=len(traces), of=traces.total, found=leftovers, words=terms, unseen=unseen)
+        [can_read] = await connection.fetch_row(_CAN_READ_FILES)
+        if not can_read:
+            return replace(scan, unseen=(_FILES_NOT_READ_MESSAGE, *unseen))
+        paths = await _list_files(connection, evidence, with_server_copies=with_server_copies)
+        for path in paths:
+            async for data in _read_file(connection, path):
+                size += min(len(data), _SCAN_CHUNK_BYTES)
+                found |= await asyncio.to_thread(traces.find_in, [data])
+        shared = await _find_shared_pieces(connection, traces, found)
+    return replace(scan, files=len(paths), bytes=size, shared=len(shared), found=leftovers + len(found - shared))
+
+
+async def _list_unseen_copies(connection: PostgresConnection) -> tuple[str, ...]:
+    """Return the places on which the server is configured to keep copies."""
+    places = ("the WAL archive", "the files of replicas, which replay the deletion", _STATEMENT_LOG)
+    is_used = await connection.fetch_row(_GET_COPY_SETTINGS)
+    return tuple(place for place, used in zip(places, is_used, strict=True) if used)
+
+
+async def _list_files(
+    connection: PostgresConnection, evidence: PostgresEvidence, *, with_server_copies: bool
+) -> list[str]:
+    """Return the files of the erased partitions, and those of the statistics and the WAL if they were cleared."""
+    names = [f"{table}_{part}" for table in PARTITIONED_TABLES for part in evidence.partitions]
+    values = {"names": [*names, "meta", "erasures", "wiped"], "statistics": with_server_copies}
+    rows = await connection.fetch_rows(_LIST_RELATION_FILES, values)
+    if with_server_copies:
+        rows += await connection.fetch_rows(_LIST_WAL_PATHS)
+    return [path for (path,) in rows]
+
+
+async def _read_file(connection: PostgresConnection, path: str) -> AsyncIterator[bytes]:
+    """Yield the content of a file and of the numbered files into which the server splits a large table.
+
+    The chunks overlap by the length of a piece.
+    """
+    for number in count():
+        for start in count(step=_SCAN_CHUNK_BYTES):
+            values = {
+                "file": f"{path}.{number}" if number else path,
+                "start": start,
+                "length": _SCAN_CHUNK_BYTES + PIECE_BYTES,
+            }
+            [data] = await connection.fetch_row(_READ_FILE, values)
+            if not data:
+                break
+            yield data
+        if start == 0:  # there is no such file, or it is empty
+            return
+
+
+async def _find_shared_pieces(connection: PostgresConnection, traces: DeletionTraces, found: set[int]) -> set[int]:
+    """Return the pieces that existing rows contain too."""
+    shared: set[int] = set()
+    for table in _DATA_COLUMNS:
+        async for rows in stream_data(connection, table):
+            if found <= shared:
+                return shared
+            data = b"\0".join(value for row in rows for value in row)
+            shared |= await asyncio.to_thread(traces.find_in, [data]) & found
+    return shared
+
+
+# Data of users.
+
+_ROWS_PER_FETCH = 500
+
+_DATA_COLUMNS = {
+    "records": (
+        "id, content, metadata, superseded_by, source, key, session, speaker, derived_from, by_user, by_agent, "
+        "by_session, terms"
+    ),
+    "vectors": "data",
+    "entries": "id, kind, content, metadata",
+    "tasks": "id, plan_hash, owner",
+    "checkpoints": "state",
+    "steps": "key, task, idempotency_key, input_sha, result, error",
+    "spaces": "tenant, handle, owner, agent, session",
+    "paths": "path",
+    "erasures": "id, subject, elsewhere, receipt",
+}
+
+
+async def stream_data(
+    connection: PostgresConnection, table: str, condition: str = "true", values: SqlParams | None = None
+) -> AsyncIterator[list[list[bytes]]]:
+    """Yield the values of many rows at a time, as they are on disk."""
+    statement = f"select {_DATA_COLUMNS[table]} from recollect.{table} where {condition}"  # noqa: S608 - constants
+    async for rows in stream_rows(connection, statement, values):
+        if table == "vectors":  # little-endian, without the header of the wire format
+            yield [[np.frombuffer(data, ">f2", offset=4).astype("<f2").tobytes()] for (data,) in rows]
+        else:
+            yield [
+                [value if isinstance(value, bytes) else str(value).encode() for value in row if value] for row in rows
+            ]
+
+
+async def stream_rows(
+    connection: PostgresConnection, statement: str, values: SqlParams | None = None
+) -> AsyncIterator[Rows]:
+    """Yield rows through a server-side cursor, since a user's data may not fit into memory."""
+    async with connection.cursor("streaming", binary=True) as cursor:
+        await cursor.execute(statement.encode(), values)
+        while rows := await cursor.fetchmany(_ROWS_PER_FETCH):
+            yield rows

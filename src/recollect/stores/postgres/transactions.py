@@ -1,0 +1,387 @@
+"""Transactions on a PostgreSQL server: tenant isolation, advisory locks and the statements of a batch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import psycopg
+
+from recollect.clock import Clock, from_micros, to_micros
+from recollect.errors import StoreUnavailable, Unsupported
+from recollect.stores.base import count_cancellations
+from recollect.stores.postgres.connections import (
+    PostgresConnection,
+    PostgresPool,
+    Rows,
+    SqlParams,
+    SqlStatement,
+    translate_errors,
+)
+from recollect.stores.postgres.migrations import migrate
+from recollect.stores.postgres.row_codec import build_space_handle, encode_space, escape_text
+from recollect.stores.writes import Embed, Put, TaskWrite, Write
+from recollect.types import Space
+
+_MIN_SERVER_VERSION = 140000
+_MIN_PGVECTOR_VERSION = (0, 8)
+# A write may wait for locks and carry a large batch; a read of one statement does neither.
+_TRANSACTION_TIMEOUT_SECONDS = 60.0
+_READ_TIMEOUT_SECONDS = 15.0
+_IDLE_TIMEOUT_MS = 30_000
+
+_SERVER_INFO = """
+    select current_setting('server_version_num')::int, current_setting('server_version'),
+        current_setting('server_encoding'), current_setting('synchronous_commit'), current_setting('fsync'),
+        current_setting('full_page_writes'), coalesce(current_setting('recollect.throwaway', true), ''),
+        (select extversion from pg_extension where extname = 'vector')
+"""
+_CLOCK_MICROS = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+_SET_TENANT = (
+    "select set_config('recollect.tenant', %(tenant)s, true), set_config('recollect.everyone', %(everyone)s, true)"
+)
+# Locks are taken in the order of the array. The clock is selected after them, so a later writer has a later time. A
+# client that freezes while it holds locks is disconnected by the server, since all others would wait for it.
+_TAKE_LOCKS = f"""
+    {_SET_TENANT}, set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
+        set_config('synchronous_commit', coalesce(%(commits)s, current_setting('synchronous_commit')), true),
+        count(case when shared then pg_advisory_xact_lock_shared(lock) else pg_advisory_xact_lock(lock) end),
+        {_CLOCK_MICROS}
+    from unnest(%(locks)s::bigint[], %(shared)s::boolean[]) as held (lock, shared)
+"""
+
+NOW_MICROS_SQL = f"(select coalesce(%(now)s::bigint, {_CLOCK_MICROS}))"
+"""The time at which rows are expired or not, in microseconds: the parameter `now`, or the server's clock if null."""
+
+# Updates and deletes of items, terms and vectors need it. Under a generic plan with a row policy, an update that waited
+# for another of the same row does not find the row any more (PostgreSQL 18.4).
+_FORCE_REPLAN = SqlStatement("set local plan_cache_mode = force_custom_plan", {})
+_BEGIN = SqlStatement("begin", {})
+_BEGIN_READ_ONLY = SqlStatement("begin isolation level repeatable read read only", {})
+_COMMIT = SqlStatement("commit", {})
+
+
+@dataclass(slots=True)
+class PostgresTransaction:
+    """An open transaction. It sees the rows of one tenant at a time, or with None those of all tenants."""
+
+    connection: PostgresConnection
+    now: datetime
+    tenant: str | None
+    first_results: Sequence[Rows]
+    """The rows of each statement that was sent with the begin."""
+    is_over: bool = False
+
+    async def fetch_rows(self, statement: str, values: SqlParams | None = None, *before: SqlStatement) -> Rows:
+        """Return the rows of a statement that is run after others, in one round trip."""
+        return (await self.fetch_all([*before, SqlStatement(statement, values or {})]))[-1]
+
+    async def fetch_all(self, statements: Sequence[SqlStatement]) -> list[Rows]:
+        """Return the rows of each statement, in one round trip."""
+        return await self.connection.run_pipeline(statements)
+
+    async def fetch_row(self, statement: str, values: SqlParams | None = None) -> tuple[Any, ...] | None:
+        return next(iter(await self.fetch_rows(statement, values)), None)
+
+    async def fetch_one(self, statement: str, values: SqlParams | None = None) -> tuple[Any, ...]:
+        """Return the row of a statement that always has one."""
+        [row] = await self.fetch_rows(statement, values)
+        return row
+
+    async def execute(self, statement: str, values: SqlParams | None = None) -> None:
+        await self.fetch_rows(statement, values)
+
+    async def commit(self, statements: Sequence[SqlStatement] = ()) -> None:
+        """Run the last statements and commit, in one round trip."""
+        await self.connection.run_pipeline([*statements, _COMMIT])
+        self.is_over = True
+
+    async def force_replan(self) -> None:
+        """Use no cached plans for the rest of the transaction."""
+        await self.execute(*_FORCE_REPLAN)
+
+    async def switch_tenant(self, tenant: str) -> None:
+        """See the rows of another tenant, and of no other."""
+        if tenant != self.tenant:
+            await self.execute(*_build_tenant_statement(tenant))
+            self.tenant = tenant
+
+
+_Transaction = AbstractAsyncContextManager[PostgresTransaction]
+"""Commits at the end of the `async with` block, or rolls back after an exception."""
+
+
+class PostgresServer(PostgresPool):
+    """A database that meets our requirements. It may be behind a transaction pooler."""
+
+    _clock: Clock | None = None
+    _has_weak_commits = False
+
+    @classmethod
+    async def open(cls, url: str, *, connections: int, clock: Clock | None, migrates: bool = True) -> PostgresServer:
+        """Check and migrate the database. Raise `Unsupported` if it cannot keep what it acknowledges."""
+        server = cls(url, connections)
+        server._clock = clock
+        async with server.open_connection() as connection:
+            server._has_weak_commits = await _check_server(connection, server.display_url)
+            await migrate(connection, server.display_url, migrates=migrates)
+        return server
+
+    @property
+    def now_micros(self) -> int | None:
+        """The time of the client's clock, if it has its own, for `NOW_MICROS_SQL`."""
+        return to_micros(self._clock()) if self._clock else None
+
+    @asynccontextmanager
+    async def open_connection(self) -> AsyncIterator[PostgresConnection]:
+        """Yield a connection outside of the pool, for any time and for statements that no transaction may contain."""
+        with translate_errors(self.display_url):
+            async with await self.connect() as connection:
+                yield connection
+
+    async def read(
+        self, tenant: str | None, statement: str, values: SqlParams | None = None, *before: SqlStatement
+    ) -> Rows:
+        """Return the rows of a statement that is run after others, in one round trip, for one tenant or for all.
+
+        Statements that are sent together without a begin are one transaction.
+        """
+        statements = [_build_tenant_statement(tenant), *before, SqlStatement(statement, values or {})]
+        with translate_errors(self.display_url):
+            connection, results = await self._begin(statements, _READ_TIMEOUT_SECONDS)
+            await self.release(connection)
+        return results[-1]
+
+    def begin_read(self, tenant: str | None) -> _Transaction:
+        """Return a read-only transaction on one snapshot, for one tenant or with None for all."""
+        return self._open_transaction([_BEGIN_READ_ONLY, _build_tenant_statement(tenant)], tenant)
+
+    def begin_write(
+        self,
+        tenant: str | None,
+        locks: Sequence[AdvisoryLock] = (),
+        first: Iterable[SqlStatement] = (),
+        *,
+        durable: bool = True,
+        has_deadline: bool = True,
+    ) -> _Transaction:
+        """Return a transaction that takes locks and then reads the clock, so a later writer has a later time.
+
+        A commit that is not durable may be lost in a crash of the server. Without a deadline it may take any time.
+        """
+        params = {
+            **_build_tenant_params(tenant),
+            "idle_timeout": str(_IDLE_TIMEOUT_MS),
+            "commits": "off" if not durable else "on" if self._has_weak_commits else None,
+            "locks": [lock.number for lock in locks],
+            "shared": [lock.shared for lock in locks],
+        }
+        statements = [_BEGIN, SqlStatement(_TAKE_LOCKS, params), *first]
+        return self._open_transaction(statements, tenant, has_deadline=has_deadline)
+
+    @asynccontextmanager
+    async def _open_transaction(
+        self, statements: Sequence[SqlStatement], tenant: str | None, *, has_deadline: bool = True
+    ) -> AsyncIterator[PostgresTransaction]:
+        with translate_errors(self.display_url):
+            connection, results = await self._begin(statements, _TRANSACTION_TIMEOUT_SECONDS)
+            try:
+                if not has_deadline:
+                    connection.abort_after(None)
+                now = self._clock() if self._clock else from_micros(results[1][0][-1])
+                work = PostgresTransaction(connection, now, tenant, results[2:])
+                yield work
+                if not work.is_over:
+                    await work.commit()
+            finally:
+                await self.release(connection)
+
+    async def _begin(self, statements: Sequence[SqlStatement], seconds: float) -> tuple[PostgresConnection, list[Rows]]:
+        """Return a connection on which the first statements were run, and their rows.
+
+        Retry once, since a pooled connection may have died while it was idle. Nothing was written by then.
+        """
+        cancellations, is_retry = count_cancellations(), False
+        while True:
+            connection = await self.acquire(seconds)
+            try:
+                return connection, await connection.run_pipeline(statements)
+            except BaseException as error:
+                await self.release(connection)
+                is_lost = isinstance(error, psycopg.OperationalError) and count_cancellations() == cancellations
+                if is_retry or not is_lost:
+                    raise
+            await self.close_idle()
+            is_retry = True
+
+
+def _build_tenant_statement(tenant: str | None) -> SqlStatement:
+    """Return the statement after which the transaction sees one tenant or all of them. Its last column is the time."""
+    return SqlStatement(f"{_SET_TENANT}, {_CLOCK_MICROS}", _build_tenant_params(tenant))
+
+
+def _build_tenant_params(tenant: str | None) -> SqlParams:
+    return {"tenant": "", "everyone": "on"} if tenant is None else {"tenant": escape_text(tenant), "everyone": ""}
+
+
+async def _check_server(connection: PostgresConnection, display_url: str) -> bool:
+    """Raise `Unsupported` for a server that does not meet our requirements.
+
+    Return whether its default is not to wait for the disk at commit.
+    """
+    number, version, encoding, commits, *durability, throwaway, pgvector = await connection.fetch_row(_SERVER_INFO)
+    if number < _MIN_SERVER_VERSION:
+        raise Unsupported(
+            f"{display_url} is PostgreSQL {version}; Recollect needs {_MIN_SERVER_VERSION // 10000} or newer"
+        )
+    if encoding != "UTF8":
+        raise Unsupported(
+            f"{display_url} has the encoding {encoding}; create a database with: createdb --encoding=UTF8 …"
+        )
+    if "off" in durability and throwaway != "on":
+        setting = ("fsync", "full_page_writes")[durability.index("off")]
+        raise Unsupported(
+            f"{display_url} runs with {setting} = off: a power failure can destroy the database. Have an administrator "
+            f"run: alter system set {setting} = on; select pg_reload_conf(). For throwaway data, such as tests, allow "
+            "it with: alter database … set recollect.throwaway = on"
+        )
+    if pgvector is None:
+        pgvector = await _create_vector_extension(connection, display_url)
+    if tuple(int(part) for part in pgvector.split(".")[:2]) < _MIN_PGVECTOR_VERSION:
+        raise Unsupported(
+            f"{display_url} has pgvector {pgvector}; Recollect needs 0.8 or newer. Have an administrator install it "
+            "and run: alter extension vector update"
+        )
+    return bool(commits == "off")
+
+
+async def _create_vector_extension(connection: PostgresConnection, display_url: str) -> str:
+    """Create the extension and return its version."""
+    try:
+        await connection.execute("create extension vector")
+    except psycopg.Error as error:
+        raise StoreUnavailable(
+            f"{display_url} lacks the extension `vector` ({str(error).splitlines()[0]}); install pgvector on the "
+            "server, and have an administrator run in this database: create extension vector"
+        ) from error
+    [version] = await connection.fetch_row("select extversion from pg_extension where extname = 'vector'")
+    return str(version)
+
+
+# Locks. A batch locks all spaces and tasks that it writes to before it reads, in the order of their numbers, so that
+# writers never deadlock. LOCK_GROWTH_SQL comes last: its holder only adds what is missing, and waits for no lock.
+
+
+class AdvisoryLock(NamedTuple):
+    """An advisory lock of the transaction, exclusive or shared."""
+
+    number: int
+    shared: bool = False
+
+
+_MODELS_LOCK = 0x5265636F_00000001
+LOCK_MODELS_SQL = f"select pg_advisory_xact_lock({_MODELS_LOCK})"
+"""Exclusive for a change of the models; shared by writers of vectors."""
+LOCK_GROWTH_SQL = f"select pg_advisory_xact_lock({0x5265636F_00000002})"
+
+
+def has_vectors(write: Write) -> bool:
+    return isinstance(write, Embed) or (isinstance(write, Put) and write.vectors is not None)
+
+
+def build_locks(writes: Sequence[Write], deleted: Iterable[Space] = ()) -> list[AdvisoryLock]:
+    """Return the locks of a batch in their order. Deleted spaces are locked against all writers."""
+    spaces = {write.space for write in writes if not isinstance(write, TaskWrite)}
+    tasks = {(write.space, write.task) for write in writes if isinstance(write, TaskWrite)}
+    exclusive = {_compute_lock_number(space, "") for space in (*deleted, *spaces)}
+    exclusive |= {_compute_lock_number(space, task) for space, task in tasks}
+    shared = {_compute_lock_number(space, "") for space, _ in tasks}
+    models = [AdvisoryLock(_MODELS_LOCK, shared=True)] if any(map(has_vectors, writes)) else []
+    return [*models, *_order_locks(exclusive, shared)]
+
+
+def build_task_locks(space: Space, task: str) -> list[AdvisoryLock]:
+    """Return the locks of a write to one task: its space is shared, so that only its deletion waits."""
+    return _order_locks({_compute_lock_number(space, task)}, {_compute_lock_number(space, "")})
+
+
+def _order_locks(exclusive: set[int], shared: set[int]) -> list[AdvisoryLock]:
+    return [AdvisoryLock(number, shared=number not in exclusive) for number in sorted(exclusive | shared)]
+
+
+@lru_cache(maxsize=1024)
+def _compute_lock_number(space: Space, task: str) -> int:
+    """Return a hash of 64 bits. Two that collide only wait for each other."""
+    name = "\0".join((space.tenant, build_space_handle(space), task))
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)
+
+
+class StatementPlan:
+    """The statements of a batch, which are sent together."""
+
+    def __init__(self) -> None:
+        self._statements: list[tuple[str, SqlStatement]] = []
+        self._has_row_changes = False
+
+    def add(self, tenant: str, statement: str, values: SqlParams, *, has_row_changes: bool = False) -> None:
+        """Add a statement for one tenant; `has_row_changes` if it updates or deletes items, terms or vectors."""
+        self._statements.append((tenant, SqlStatement(statement, {"tenant": escape_text(tenant), **values})))
+        self._has_row_changes |= has_row_changes
+
+    def build_statements(self, work: PostgresTransaction) -> list[SqlStatement]:
+        """Return the statements in their order, with a change of tenant between those of different tenants."""
+        built = [_FORCE_REPLAN] if self._has_row_changes else []
+        current = work.tenant
+        for tenant, statement in self._statements:
+            if tenant != current:
+                built.append(_build_tenant_statement(tenant))
+                current = tenant
+            built.append(statement)
+        return built
+
+
+# Numbers of spaces.
+
+FIND_SPACES = """
+    select handle, id, next_seq
+    from recollect.spaces
+    where tenant = %(tenant)s and handle = any(%(handles)s)
+"""
+# A fence of an erased space is never reused: see `_SAVE_LAST_FENCE`.
+_INSERT_SPACE = """
+    insert into recollect.spaces (tenant, handle, tier, owner, agent, session, next_seq)
+    values (
+        %(tenant)s, %(handle)s, %(tier)s, %(owner)s, %(agent)s, %(session)s,
+        case
+            when %(tier)s = 'checkpoints' then
+                coalesce((select value::bigint from recollect.meta where name = 'last_fence'), 0)
+            else 0
+        end
+    )
+    returning handle, id, next_seq
+"""
+
+
+class SpaceNumber(NamedTuple):
+    """The row id of a space, and the last place or sequence number that it has assigned."""
+
+    id: int
+    next_seq: int
+
+
+async def create_space_numbers(
+    work: PostgresTransaction, tenant: str, spaces: Mapping[str, Space]
+) -> dict[str, SpaceNumber]:
+    """Return the numbers of a tenant's spaces by handle. Missing spaces are created under the growth lock."""
+    await work.execute(LOCK_GROWTH_SQL)
+    rows = await work.fetch_rows(FIND_SPACES, {"tenant": escape_text(tenant), "handles": list(spaces)})
+    known = {row[0] for row in rows}
+    for handle, space in spaces.items():
+        if handle not in known:
+            rows += await work.fetch_rows(_INSERT_SPACE, {"handle": handle, **encode_space(space)})
+    return {handle: SpaceNumber(id, next_seq) for handle, id, next_seq in rows}

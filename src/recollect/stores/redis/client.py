@@ -1,0 +1,388 @@
+"""The client of a Redis server or cluster: connections, retries with a deadline, and error messages."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import resources
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreCorrupt, StoreFull, StoreUnavailable
+from recollect.stores.base import count_cancellations
+from recollect.stores.redis.health import RedisNode, check_durability, check_version
+
+E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
+
+REDIS_ERRORS = (exceptions.RedisError, exceptions.RedisClusterException)
+"""All errors of redis-py; those of a cluster have a base class of their own."""
+
+_TRANSIENT_ERRORS = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    exceptions.RedisClusterException,
+)
+_ACCESS_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+# TLS errors of a connection that was cut; all other TLS errors are permanent.
+_TLS_DISCONNECTS = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+# Lua errors of our scripts when a stored value has an unexpected type.
+_SCRIPT_TYPE_ERROR = re.compile(r"user_script:\d+: (attempt to|bad argument)")
+
+
+_MAYBE_WRITTEN_HINT = ". A write in progress may have been applied: retry it with the same ids, which is idempotent"
+
+
+async def run_request(work: Callable[[], Awaitable[T]]) -> T:
+    """Await `work`. If another call closed its connection, redis-py raises AttributeError: raise ConnectionError."""
+    try:
+        return await work()
+    except AttributeError as error:
+        if error.obj is not None:
+            raise
+        raise exceptions.ConnectionError("the connection was closed during the request") from error
+
+
+def is_transient(error: Exception) -> bool:
+    """Return whether a retry may succeed: the server restarts, a connection was cut, a cluster elects a primary.
+
+    A refused password or certificate is permanent.
+    """
+    return (
+        isinstance(error, _TRANSIENT_ERRORS)
+        and _find_cause(error, *_ACCESS_ERRORS) is None
+        and _find_tls_error(error) is None
+    )
+
+
+def redact_url(url: str) -> str:
+    """Return the URL without user and password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def convert_error(error: Exception, url: str, *, reads: bool = False) -> RecollectError:
+    """Return the RecollectError for an error of redis-py. With `reads`, omit the hint about applied writes."""
+    address, text = redact_url(url), str(error)
+    if (tls_error := _find_tls_error(error)) is not None:
+        return _convert_tls_error(tls_error, address)
+    if _find_cause(error, *_ACCESS_ERRORS) or "NOAUTH" in text or "WRONGPASS" in text:
+        return StoreUnavailable(
+            f"{address} refused the user or password ({text}); set them in the URL: redis://USER:PASSWORD@HOST"
+        )
+    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text or "ACL failure" in text:
+        return StoreUnavailable(
+            f"{address} denies this user a required command ({text}); as an admin run: "
+            "ACL SETUSER USER ~recollect:* +@read +@write +@scripting +info +time +config|get"
+        )
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return StoreFull(
+            f"{address} has reached maxmemory; nothing was written, reads still work. "
+            "Raise it with CONFIG SET maxmemory, or delete some memories"
+        )
+    if "MISCONF" in text or "No space left" in text:
+        return StoreFull(f"{address} cannot write to its disk ({text}); free disk space there, nothing was written")
+    if isinstance(error, exceptions.ReadOnlyError):
+        return StoreUnavailable(f"{address} is a read-only replica; use the URL of the primary")
+    if "WRONGTYPE" in text or _SCRIPT_TYPE_ERROR.search(text):
+        return StoreCorrupt(
+            f"{address} has a value of an unexpected type under a recollect key ({text:.200}); restore a backup, "
+            "or use a separate database"
+        )
+    if "DB index is out of range" in text:
+        return StoreUnavailable(
+            f"{address} has no database of that number; use a lower number, or raise `databases` in its configuration"
+        )
+    if isinstance(error, _TRANSIENT_ERRORS):
+        return StoreUnavailable(_describe_unreachable(error, address) + ("" if reads else _MAYBE_WRITTEN_HINT))
+    return StoreUnavailable(f"{address} returned an error: {text}")
+
+
+def _describe_unreachable(error: Exception, address: str) -> str:
+    text = str(error)
+    if isinstance(error, exceptions.ClusterDownError | exceptions.TryAgainError) or "cluster is down" in text.lower():
+        return (
+            f"no node of the cluster at {address} serves these keys ({text}); "
+            "check that every primary or its replica is up"
+        )
+    tls = "speaks TLS" if address.startswith("rediss") else "does not require TLS (if it does: rediss://)"
+    return f"{address} cannot be reached ({text}); check that the server runs and {tls}"
+
+
+def _find_cause(error: BaseException | None, *kinds: type[E]) -> E | None:
+    """Return the first error of these kinds in the chain of causes, if the outer message contains its message."""
+    message = str(error)
+    while error is not None:
+        if isinstance(error, kinds) and str(error.args[-1] if error.args else "") in message:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _find_tls_error(error: Exception) -> OSError | None:
+    found = _find_cause(error, ssl.SSLError, FileNotFoundError, PermissionError)
+    return None if isinstance(found, _TLS_DISCONNECTS) else found
+
+
+def _convert_tls_error(error: OSError, address: str) -> RecollectError:
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return BadSettings(
+            f"TLS with {address} cannot start ({error}); check that ssl_ca_certs, and ssl_certfile with ssl_keyfile "
+            "if the server requires them, name PEM files"
+        )
+    why = error.verify_message
+    if "mismatch" in why:
+        return StoreUnavailable(
+            f"the TLS certificate of {address} is for another host name ({why}); use that host name in the URL, or "
+            "issue a certificate for this one"
+        )
+    return StoreUnavailable(
+        f"the TLS certificate of {address} is not signed by a trusted CA ({why}); name the CA file: "
+        "rediss://HOST?ssl_ca_certs=/PATH/TO/ca.pem"
+    )
+
+
+_CLUSTER_SUFFIX = "+cluster"
+_PURGE_OPTION, _MAX_PURGE_DAYS = "purge_after_days", 36_525
+_FIRST_RETRY_DELAY, _MAX_RETRY_DELAY = 0.02, 0.5
+_MAX_CONNECTIONS = 32
+_SCAN_PAGE = 500
+# Scripts and commands that only read. While a server is unreachable they fail after one attempt.
+_READ_ONLY_COMMANDS = frozenset(
+    "read logs task EXISTS GET HGET HGETALL HKEYS HLEN HMGET HSCAN LINDEX LRANGE SMEMBERS SSCAN TYPE ZRANGEBYLEX "
+    "ZSCAN".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisTimeouts:
+    """Seconds for one response, and in total with retries."""
+
+    response: float = 3.0
+    total: float = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class RedisPrimary:
+    """A server that has keys of its own: the single server, or a primary of a cluster."""
+
+    host: str
+    address: str
+    execute: Callable[..., Awaitable[Any]]
+
+
+class RedisClient:
+    """Scripts and commands on a server, or on the cluster node that has their keys."""
+
+    def __init__(self, url: str, timeouts: RedisTimeouts) -> None:
+        self.url = url
+        self._timeouts = timeouts
+        url, self.purge_after_ms = _split_purge_option(url)
+        scheme, _, rest = url.partition("://")
+        self.is_cluster = scheme.endswith(_CLUSTER_SUFFIX)
+        _check_database(url, only_zero=self.is_cluster)
+        self._is_closed = False
+        self._is_unreachable = False
+        # `_retry` is the only place that retries: every batch has an id, so that it is applied once.
+        once = Retry(NoBackoff(), 0)
+        waits: dict[str, Any] = {"socket_timeout": timeouts.response, "socket_connect_timeout": timeouts.response}
+        try:
+            if self.is_cluster:
+                plain = f"{scheme.removesuffix(_CLUSTER_SUFFIX)}://{rest}"
+                self._client: Any = RedisCluster.from_url(plain, retry=once, **waits)
+            else:
+                pool = BlockingConnectionPool.from_url(
+                    url, max_connections=_MAX_CONNECTIONS, timeout=timeouts.total, retry=once, **waits
+                )
+                pool.make_connection()  # type: ignore[no-untyped-call] # raises for an unknown option, does not connect
+                self._client = Redis.from_pool(pool)
+        except (ValueError, TypeError, exceptions.RedisError) as error:
+            raise BadSettings(f"{redact_url(url)} is not a Redis URL ({error}); use redis://HOST:6379/0") from error
+
+        self._send: Callable[..., Awaitable[Any]] = self._client.execute_command
+
+    async def check_server(self) -> None:
+        """Raise if a server cannot be reached, refuses this user, is too old, or loses acknowledged writes."""
+        address = redact_url(self.url)
+        for node in await self.read_nodes():
+            check_version(address, node.info)
+            check_durability(address, node)
+
+    async def read_nodes(self) -> list[RedisNode]:
+        """Return the status of every primary."""
+        return [await self._retry(partial(self._read_node, node), reads=True) for node in await self.list_primaries()]
+
+    async def _read_node(self, node: RedisPrimary) -> RedisNode:
+        info = await node.execute("INFO")
+        try:
+            config = await node.execute("CONFIG GET", "appendfsync")
+        except exceptions.ResponseError:  # managed services often deny CONFIG
+            config = {}
+        fsync = {decode_reply(name): decode_reply(value) for name, value in config.items()}.get("appendfsync")
+        seconds, micros = await node.execute("TIME")
+        return RedisNode(info, fsync, int(seconds) * 1_000_000 + int(micros))
+
+    async def run_script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
+        """Run one of the Lua files by its hash; send its text if the server does not have it."""
+        source, sha = _load_script(name)
+        arguments = (b"%d" % len(keys), *keys, *args)
+
+        async def run() -> Any:
+            try:
+                return await self._send("EVALSHA", sha, *arguments)
+            except exceptions.NoScriptError:
+                return await self._send("EVAL", source, *arguments)
+
+        return await self._retry(run, reads=name in _READ_ONLY_COMMANDS)
+
+    async def execute(self, *parts: bytes | int | str) -> Any:
+        return await self._retry(lambda: self._send(*parts), reads=parts[0] in _READ_ONLY_COMMANDS)
+
+    async def read_hash(self, key: bytes) -> dict[bytes, bytes]:
+        """Return all fields of a small hash."""
+        return dict(await self.execute("HGETALL", key))
+
+    async def scan_hash(self, key: bytes) -> dict[bytes, bytes]:
+        """Return all fields of a hash, in pages that do not block the server."""
+        return {name: value async for name, value in self.iterate("HSCAN", key)}
+
+    async def iterate(self, command: str, key: bytes) -> AsyncIterator[Any]:
+        """Yield the pairs or members that HSCAN, SSCAN or ZSCAN lists, some of them twice."""
+        cursor = 0
+        while True:
+            cursor, page = await self.execute(command, key, cursor, "COUNT", _SCAN_PAGE)
+            for part in page.items() if isinstance(page, dict) else page:
+                yield part
+            if int(cursor) == 0:
+                return
+
+    def build_permission_error(self, command: str) -> RecollectError:
+        """Return the error for a script that was denied a command."""
+        return convert_error(exceptions.NoPermissionError(f"no permission to run {command}"), self.url)
+
+    async def scan_keys(self, pattern: bytes) -> list[bytes]:
+        """Return the keys of all nodes that match a pattern."""
+
+        async def scan() -> list[bytes]:
+            return [key async for key in self._client.scan_iter(match=pattern, count=1000)]
+
+        return await self._retry(scan, reads=True)
+
+    async def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            await self._client.aclose()
+            if not self.is_cluster:
+                await self._client.connection_pool.aclose()
+
+    async def list_primaries(self) -> list[RedisPrimary]:
+        if not self.is_cluster:
+            host = str(self._client.connection_pool.connection_kwargs.get("host", "localhost"))
+            return [RedisPrimary(host, redact_url(self.url), self._client.execute_command)]
+        await self._retry(self._client.initialize, reads=True)
+        primaries = self._client.get_primaries()
+        return [
+            RedisPrimary(node.host, f"{node.host}:{node.port}", _build_node_executor(self._client, node))
+            for node in primaries
+        ]
+
+    async def execute_on(self, node: RedisPrimary, *parts: str | int) -> Any:
+        """Run a command on one server; raise redis-py's ResponseError if it refuses."""
+        return await self._retry(lambda: node.execute(*parts), refusals=True)
+
+    async def _retry(self, work: Callable[[], Awaitable[T]], *, refusals: bool = False, reads: bool = False) -> T:
+        """Await `work`, and retry transient errors until the total timeout.
+
+        Raises a RecollectError; with `refusals`, the server's own ResponseError.
+        """
+        if self._is_closed:
+            raise StoreClosed("this store was closed; open it again")
+        started, pause = time.monotonic(), _FIRST_RETRY_DELAY
+        before = count_cancellations()
+        while True:
+            try:
+                async with asyncio.timeout(self._timeouts.total):
+                    answer = await run_request(work)
+                if count_cancellations() > before:  # redis-py's pool can swallow a cancellation
+                    raise asyncio.CancelledError
+                self._is_unreachable = False
+                return answer
+            except TimeoutError as error:
+                self._is_unreachable = True
+                hint = "" if reads else _MAYBE_WRITTEN_HINT
+                waited = f"has not answered for {self._timeouts.total:g} seconds; check that it runs"
+                raise StoreUnavailable(f"{redact_url(self.url)} {waited}{hint}") from error
+            except REDIS_ERRORS as error:
+                if count_cancellations() > before:
+                    raise asyncio.CancelledError from error
+                if refusals and isinstance(error, exceptions.ResponseError) and not is_transient(error):
+                    raise
+                late = time.monotonic() - started + pause > self._timeouts.total
+                if not is_transient(error) or late or (reads and self._is_unreachable):
+                    self._is_unreachable = is_transient(error)
+                    raise convert_error(error, self.url, reads=reads) from error
+            pause = await self._wait(pause)
+
+    async def _wait(self, seconds: float) -> float:
+        """Wait before the next attempt, and return the delay after that."""
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:  # the caller's own timeout was shorter
+            self._is_unreachable = True
+            raise
+        return min(seconds * 2, _MAX_RETRY_DELAY)
+
+
+def _check_database(url: str, *, only_zero: bool) -> None:
+    """Raise BadSettings for a database that is not a number: redis-py would use database 0."""
+    database = unquote(urlsplit(url).path).strip("/")
+    if database and not database.isdecimal():
+        raise BadSettings(
+            f"the database in {redact_url(url)} must be a number, as in redis://HOST:6379/0; got {database!r}"
+        )
+    if only_zero and int(database or 0):
+        raise BadSettings(f"a cluster has only database 0; remove {database} from {redact_url(url)}")
+
+
+def _split_purge_option(url: str) -> tuple[str, bytes]:
+    """Return the URL without `purge_after_days`, and that option in milliseconds (empty if it is not set)."""
+    base, _, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    rest = urlencode([(name, value) for name, value in options if name != _PURGE_OPTION])
+    days = dict(options).get(_PURGE_OPTION)
+    if days is None:
+        return url, b""
+    if not days.isdecimal() or not 1 <= int(days) <= _MAX_PURGE_DAYS:
+        raise BadSettings(f"{_PURGE_OPTION} must be from 1 to {_MAX_PURGE_DAYS:,} days; got {days!r}")
+    return f"{base}?{rest}" if rest else base, b"%d" % (int(days) * 86_400_000)
+
+
+@cache
+def _load_script(name: str) -> tuple[bytes, bytes]:
+    source = resources.files(__package__).joinpath(f"{name}.lua").read_bytes()
+    return source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+
+
+def _build_node_executor(client: Any, node: Any) -> Callable[..., Awaitable[Any]]:
+    async def execute(*parts: str | int) -> Any:
+        answer = await client.execute_command(*parts, target_nodes=node)
+        return answer[node.name] if isinstance(answer, dict) and node.name in answer else answer
+
+    return execute
+
+
+def decode_reply(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
