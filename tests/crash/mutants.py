@@ -244,6 +244,8 @@ def keep_page_gaps() -> None:
 
 def rekey_in_place() -> None:
     """Overwrite the file with the rekeyed copy page by page, instead of renaming the copy."""
+    import time
+
     from recollect.stores.sqlite import backup
 
     def written_over(_: object, aside: Path, path: Path, *, wiped: bool) -> None:
@@ -252,6 +254,7 @@ def rekey_in_place() -> None:
                 file.write(page)
                 file.flush()
                 os.fsync(file.fileno())
+                time.sleep(0.002)  # a disk's fsync: the files of tests are in memory, where the kill would come too late
             file.truncate()
         aside.unlink()
 
