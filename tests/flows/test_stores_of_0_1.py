@@ -15,7 +15,7 @@ from recollect.testing import ManualClock
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "store-0.1"
 KEY = "0123456789abcdef" * 4
-# The fixtures were written on 2026-11-01; the episodes of that day have not expired at this time.
+# `tests/data/make_store.py` wrote the fixtures with the time 2026-11-01; the episodes of that day have not expired at this time.
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
@@ -35,7 +35,9 @@ async def notify(state):
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Settings]:
     for file in DATA.glob(f"{request.param}.db*"):
         shutil.copy(file, tmp_path)
-    return tmp_path / f"{request.param}.db", Settings(encryption_key=KEY if request.param == "encrypted" else "")
+    path = tmp_path / f"{request.param}.db"
+    assert path.is_file()
+    return path, Settings(encryption_key=KEY if request.param == "encrypted" else "")
 
 
 async def test_a_store_of_release_0_1_reads_in_every_tier(store: tuple[Path, Settings]):
