@@ -254,7 +254,7 @@ def rekey_in_place() -> None:
                 file.write(page)
                 file.flush()
                 os.fsync(file.fileno())
-                time.sleep(0.002)  # a disk's fsync: the files of tests are in memory, where the kill would come too late
+                time.sleep(0.002)  # as fsync on a disk: the files of tests are in memory, where it takes no time
             file.truncate()
         aside.unlink()
 
