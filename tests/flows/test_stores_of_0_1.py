@@ -15,7 +15,7 @@ from recollect.testing import ManualClock
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "store-0.1"
 KEY = "0123456789abcdef" * 4
-# `tests/data/make_store.py` wrote the fixtures with the time 2026-11-01; the episodes of that day have not expired at this time.
+# `tests/data/make_store.py` wrote the stores at 9:00 of this day; their episodes have not expired yet.
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
