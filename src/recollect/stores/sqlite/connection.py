@@ -133,13 +133,13 @@ def create_key_file(file: Path) -> Path:
 # Files with a key
 
 # With pages of 8 KiB a scope's vectors take half the page fetches of 4 KiB, and a small commit stays small
-# (docs/decisions/002-one-file.md has the figures).
+# (docs/decisions/002-vectors-as-rows.md has the figures).
 PAGE_BYTES = 8192
 
 # The suffix of the copy that `change_key` writes before it replaces the file.
 REKEYED_SUFFIX = "-rekeyed"
 
-_CIPHER = "aegis"  # docs/decisions/015-the-whole-file-is-encrypted.md has the figures
+_CIPHER = "aegis"  # docs/decisions/015-file-encryption.md has the figures
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _JOURNAL_PAGE_COUNT = slice(16, 20)  # pages before the transaction; 0 if it created the file

@@ -31,7 +31,7 @@ from recollect.stores.sqlite.connection import (
 from recollect.stores.validation import validate_write
 from recollect.stores.writes import Write, is_durable, is_removal
 
-# Longer than the queries of one recall take together (docs/decisions/006-less-work-per-question.md).
+# Longer than the queries of one recall take together (docs/decisions/006-reader-caches.md).
 _HAND_OVER_SECONDS = 0.006
 _MAX_JOBS_PER_COMMIT = 256
 # Validation takes about 30 µs an item; more items than this are validated in a thread.
