@@ -33,6 +33,7 @@ import recollect.stores.chroma.client as chroma_client
 import recollect.stores.postgres.connections as postgres_connections
 import recollect.stores.redis.client as redis_client
 from recollect.stores.postgres.connections import PostgresConnection, Rows, SqlStatement, number_placeholders
+from recollect.stores.redis.client import RedisConnections
 
 _next_order = count()
 
@@ -139,6 +140,13 @@ class _RecordingRedis(redis.asyncio.Redis):
         return await _record_command(args, super().execute_command(*args, **options))
 
 
+class _RecordingConnections(RedisConnections):
+    """Connections that record the commands which do not pass through the client."""
+
+    async def request(self, command: str, *parts: Any) -> Any:
+        return await _record_command((command, *parts), super().request(command, *parts))
+
+
 async def _record_command(command: tuple[Any, ...], execution: Awaitable[Any]) -> Any:
     job = Job("redis")
     answer = await execution
@@ -189,6 +197,7 @@ def install_recorders() -> None:
     """Patch the drivers: stores that are opened from now on record what they send."""
     postgres_connections.PostgresConnection = _RecordingConnection  # type: ignore[misc]
     redis_client.Redis = _RecordingRedis  # type: ignore[misc]
+    redis_client.RedisConnections = _RecordingConnections  # type: ignore[misc]
     open_collection = chroma_client.ChromaClient._open_collection
     setattr(chroma_client.ChromaClient, "_open_collection", _time_opening(open_collection))  # noqa: B010
 
@@ -333,22 +342,29 @@ async def _send_each(connection: PostgresConnection, sent: Sent) -> int:
 
 
 class RedisPlayer:
-    """Player for Redis, with redis-py's client like the store."""
+    """Player for Redis, with redis-py's client, or with the connections of the store."""
 
-    def __init__(self, client: redis.asyncio.Redis) -> None:
+    def __init__(self, client: redis.asyncio.Redis, connections: RedisConnections | None) -> None:
         self._client = client
+        self._connections = connections
+        self._request = client.execute_command if connections is None else connections.request
 
     @classmethod
-    async def open(cls, url: str) -> RedisPlayer:
+    async def open(cls, url: str, *, own_connections: bool) -> RedisPlayer:
         client = redis.asyncio.Redis.from_url(url)
         for file in resources.files("recollect.stores.redis").iterdir():
             if file.name.endswith(".lua"):
                 await client.script_load(file.read_text("utf-8"))
-        return cls(client)
+        pool = redis.asyncio.ConnectionPool.from_url(url, socket_timeout=None)
+        return cls(client, RedisConnections(pool, 32, 60.0) if own_connections else None)
 
     async def play(self, job: Job) -> int:
         [(command, recorded)] = job.sent
-        return int(_count_values(await self._client.execute_command(*command)) != _count_values(recorded))
+        # Replies that redis-py converts come from the client.
+        send = self._request if isinstance(recorded, bytes | int | list | None) else self._client.execute_command
+        return int(_count_values(await send(*command)) != _count_values(recorded))
 
     async def close(self) -> None:
+        if self._connections is not None:
+            await self._connections.close()
         await self._client.aclose()

@@ -138,7 +138,7 @@ class _Starter:
     async def _copy_redis(self, server: RedisServer, way: str) -> RedisPlayer:
         replica = self._stack.enter_context(_stopping(RedisServer(self._directory / way).start(), "stop"))
         await asyncio.to_thread(_replicate, server, replica)
-        return await RedisPlayer.open(self._with_latency(replica.url, replica))
+        return await RedisPlayer.open(self._with_latency(replica.url, replica), own_connections=way == OWN_STATEMENTS)
 
     def _close_at_exit(self, replicas: dict[str, Replica]) -> dict[str, Replica]:
         for replica in replicas.values():

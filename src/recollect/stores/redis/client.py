@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -165,6 +165,8 @@ _READ_ONLY_COMMANDS = frozenset(
     "read logs task EXISTS GET HGET HGETALL HKEYS HLEN HMGET HSCAN LINDEX LRANGE SMEMBERS SSCAN TYPE ZRANGEBYLEX "
     "ZSCAN".split()
 )
+# Frequent commands with replies that redis-py does not convert.
+_PLAIN_REPLIES = frozenset("EXISTS GET HGET HMGET ZRANGEBYLEX".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,62 @@ class RedisPrimary:
     execute: Callable[..., Awaitable[Any]]
 
 
+class RedisConnections:
+    """Connections to one server, most recently used first.
+
+    redis-py makes them and parses replies. Its own path through a pool, retries and metrics takes a fifth longer
+    than a local server (docs/decisions/022-redis-connections.md).
+    """
+
+    def __init__(self, pool: ConnectionPool, limit: int, timeout: float) -> None:
+        self._pool = pool
+        self._timeout = timeout
+        self._free = asyncio.Semaphore(limit)
+        self._idle: list[Any] = []
+        self._busy: set[Any] = set()
+
+    async def request(self, command: str, *parts: bytes | int | str) -> Any:
+        """Return the reply to a command as bytes."""
+        async with self._free:
+            connection = self._idle.pop() if self._idle else self._pool.make_connection()  # type: ignore[no-untyped-call]
+            self._busy.add(connection)
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await self._exchange(connection, _encode_command(command, *parts))
+            except TimeoutError as error:
+                raise exceptions.TimeoutError(f"no answer within {self._timeout:g} seconds") from error
+            finally:
+                self._busy.discard(connection)
+                self._idle.append(connection)
+
+    async def close(self) -> None:
+        """Close all connections; a request that waits for its reply fails."""
+        for connection in (*self._idle, *self._busy):
+            await connection.disconnect()
+
+    async def _exchange(self, connection: Any, request: bytes) -> Any:
+        try:
+            # Data before a request means that the server closed the connection, or that a reply was left over.
+            if connection.is_connected and await connection.can_read():
+                await connection.disconnect(nowait=True)
+            if not connection.is_connected:
+                await connection.connect()
+            await connection.send_packed_command(request)
+            return await connection.read_response(disable_decoding=True, disconnect_on_error=False)
+        except exceptions.ResponseError:  # a complete reply
+            raise
+        except BaseException:
+            # The reply may still arrive, and would be taken for that of the next request.
+            await connection.disconnect(nowait=True)
+            raise
+
+
+def _encode_command(*parts: bytes | int | str) -> bytes:
+    """Return a command in the wire format of Redis."""
+    values = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+    return b"*%d\r\n%b" % (len(values), b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values]))
+
+
 class RedisClient:
     """Scripts and commands on a server, or on the cluster node that has their keys."""
 
@@ -196,6 +254,7 @@ class RedisClient:
         _check_database(url, only_zero=self.is_cluster)
         self._is_closed = False
         self._is_unreachable = False
+        self._connections: RedisConnections | None = None
         # `_retry` is the only place that retries: every batch has an id, so that it is applied once.
         once = Retry(NoBackoff(), 0)
         waits: dict[str, Any] = {"socket_timeout": timeouts.response, "socket_connect_timeout": timeouts.response}
@@ -209,10 +268,14 @@ class RedisClient:
                 )
                 pool.make_connection()  # type: ignore[no-untyped-call] # raises for an unknown option, does not connect
                 self._client = Redis.from_pool(pool)
+                # `RedisConnections` times each response itself, with one timer.
+                plain_pool = ConnectionPool.from_url(url, retry=once, **waits | {"socket_timeout": None})
+                self._connections = RedisConnections(plain_pool, _MAX_CONNECTIONS, timeouts.response)
         except (ValueError, TypeError, exceptions.RedisError) as error:
             raise BadSettings(f"{redact_url(url)} is not a Redis URL ({error}); use redis://HOST:6379/0") from error
 
-        self._send: Callable[..., Awaitable[Any]] = self._client.execute_command
+        self._execute: Callable[..., Awaitable[Any]] = self._client.execute_command
+        self._send = self._execute if self._connections is None else self._connections.request
 
     async def check_server(self) -> None:
         """Raise if a server cannot be reached, refuses this user, is too old, or loses acknowledged writes."""
@@ -249,7 +312,8 @@ class RedisClient:
         return await self._retry(run, reads=name in _READ_ONLY_COMMANDS)
 
     async def execute(self, *parts: bytes | int | str) -> Any:
-        return await self._retry(lambda: self._send(*parts), reads=parts[0] in _READ_ONLY_COMMANDS)
+        send = self._send if parts[0] in _PLAIN_REPLIES else self._execute
+        return await self._retry(lambda: send(*parts), reads=parts[0] in _READ_ONLY_COMMANDS)
 
     async def read_hash(self, key: bytes) -> dict[bytes, bytes]:
         """Return all fields of a small hash."""
@@ -284,6 +348,8 @@ class RedisClient:
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
+            if self._connections is not None:
+                await self._connections.close()
             await self._client.aclose()
             if not self.is_cluster:
                 await self._client.connection_pool.aclose()
