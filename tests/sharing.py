@@ -10,7 +10,13 @@ _SINGLE_TESTS = ("tests/crash/test_eras", "tests/crash/test_encrypted")
 # Crash tests that mostly wait for a server.
 _SERVER_CRASHES = tuple(f"{_CRASHES}test_{x}" for x in ("agent_servers", "between", "chroma", "postgres", "redis"))
 # Tests that share a fixture that is slow to create.
-_TOGETHER = ("tests/crash/test_chroma.py", "tests/cli/test_demo.py::TestDemoOutput")
+_TOGETHER = (
+    "tests/crash/test_chroma.py",
+    "tests/cli/test_demo.py::TestDemoOutput",
+    "tests/unit/models/test_minilm_model.py",
+    "tests/test_layout.py",
+    "tests/test_promises.py",
+)
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
