@@ -143,8 +143,8 @@ class _RecordingRedis(redis.asyncio.Redis):
 class _RecordingConnections(RedisConnections):
     """Connections that record the commands which do not pass through the client."""
 
-    async def request(self, command: str, *parts: Any) -> Any:
-        return await _record_command((command, *parts), super().request(command, *parts))
+    async def request(self, *command: Any) -> Any:
+        return await _record_command(command, super().request(*command))
 
 
 async def _record_command(command: tuple[Any, ...], execution: Awaitable[Any]) -> Any:

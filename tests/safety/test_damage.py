@@ -21,6 +21,7 @@ from recollect.testing.factories import (
     EVERYTHING,
     LOG,
     SPACE,
+    START,
     TASKS,
     find_matching,
     find_nearest,
@@ -72,7 +73,7 @@ READS: dict[str, tuple[Read, ...]] = {
     "tasks": (lambda s: s.task(TASKS, "a", hidden=True), lambda s: s.tasks(TASKS)),
     "steps": (lambda s: s.steps(TASKS, "a"),),
     "checkpoints": (lambda s: s.checkpoints(TASKS, "a"),),
-    "erasures": (lambda s: s.ledger(), lambda s: s.finish_erasure(make_receipt("b"))),
+    "erasures": (lambda s: s.ledger(), lambda s: s.finish_erasure(make_receipt("b"), START)),
 }
 
 
@@ -85,7 +86,7 @@ async def fill(store: Store) -> None:
         lease = await store.claim(TASKS, id, "w", timedelta(minutes=1))
         await store.write(make_note("s", lease.fence, task=id))
         await store.add_erasure(make_erasure(id))
-    await store.finish_erasure(make_receipt("a"))
+    await store.finish_erasure(make_receipt("a"), START)
 
 
 async def check_damage(store: Store, column: str, write_value: Callable[[Any], Awaitable[Any]]) -> None:

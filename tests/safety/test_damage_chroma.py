@@ -17,7 +17,16 @@ from recollect.stores.chroma.client import ChromaRecord
 from recollect.stores.chroma.records import META, name_items
 from recollect.stores.erasure import ErasureSelection
 from recollect.stores.writes import Delete
-from recollect.testing.factories import EVERYTHING, SPACE, find_matching, find_nearest, make_put, make_turn, make_vector
+from recollect.testing.factories import (
+    EVERYTHING,
+    SPACE,
+    START,
+    find_matching,
+    find_nearest,
+    make_put,
+    make_turn,
+    make_vector,
+)
 from recollect.testing.whole_store import make_erasure, make_receipt
 from tests.safety.hostile_inputs import mutate
 from tests.safety.shape_checks import classify_read
@@ -73,8 +82,8 @@ async def store(tmp_path: Path) -> AsyncIterator[ChromaStore]:
     )
     await store.add_erasure(make_erasure("e1"))
     await store.wipe("e1", ErasureSelection(writes=(Delete(SPACE, "c"),)))
-    await store.mark_deleted("e1")
-    await store.finish_erasure(make_receipt("e1"))
+    await store.mark_deleted("e1", START)
+    await store.finish_erasure(make_receipt("e1"), START)
     await store.add_erasure(make_erasure("e2"))
     yield store
     await store.close()

@@ -18,8 +18,7 @@ from recollect.stores.redis.codec import (
     build_owner_prefix,
     build_task_key,
 )
-from recollect.stores.redis.erasure import RedisErasureLedger
-from recollect.testing.factories import ADA, LOG, TASKS, list_ids, make_append, make_note, make_save
+from recollect.testing.factories import ADA, LOG, START, TASKS, list_ids, make_append, make_note, make_save
 from recollect.testing.whole_store import make_erasure
 from tests.safety.hostile_inputs import mutate
 from tests.safety.shape_checks import classify_read
@@ -75,7 +74,7 @@ PLACES: dict[str, tuple[bytes, bytes, int, bytes, tuple[Read, ...]]] = {
     "a step": (build_task_key(b"steps", (TASKS, "t")), b"s", 0, b"", TASK_READS[4:]),
     "an owner of logs": (build_owner_prefix(LOG) + b"owner", b"names", 0, b"", OWNER_READS),
     "an owner of tasks": (build_owner_prefix(TASKS) + b"owner", b"names", 0, b"", OWNER_READS),
-    "an erasure": (ROWS, b"e1", 0, b"", (lambda s: s.ledger(), lambda s: s.mark_deleted("e1"))),
+    "an erasure": (ROWS, b"e1", 0, b"", (lambda s: s.ledger(), lambda s: s.mark_deleted("e1", START))),
     "counts of a deletion": (COUNTS, b"d", 0, b"", (lambda s: s.ledger(),)),
 }
 
@@ -163,8 +162,8 @@ async def test_foreign_member_in_log_order_raises_store_corrupt(store: RedisStor
 
 async def test_invalid_ledger_salt_raises_store_corrupt(store: RedisStore, redis_server: RedisServer):
     redis_server.client().set(SALT, b"zz")
-    again = RedisErasureLedger(store._client, store._clock)
-    assert await classify_read(again.salt, SECRET) == "refused"
+    store._salt = b""
+    assert await classify_read(store.salt, SECRET) == "refused"
 
 
 async def test_damaged_entries_can_be_erased(store: RedisStore, redis_server: RedisServer):

@@ -15,7 +15,7 @@ from recollect.erasure.selection import ErasureSelector, find_subject
 from recollect.erasure.subject import ErasureSubject
 from recollect.errors import Conflict, StoreUnavailable, Unsupported
 from recollect.stores.base import Records, Store
-from recollect.stores.erasure import ByteScan, ErasureReceipt, ErasureRecord, ErasureStore, ServerErasureStore
+from recollect.stores.erasure import ByteScan, ErasureReceipt, ErasureRecord, ErasureStore
 from recollect.tiers.indexing import back_off
 from recollect.tiers.log_entries import generate_id
 
@@ -161,17 +161,14 @@ class Eraser:
         for store in sorted(stores, key=lambda store: not isinstance(store, Records)):
             row = await _read_row(store, id)
             if row is not None and row.phase == "entered" and await self._delete_rows(store, row, subject):
-                await store.mark_deleted(id)
+                await store.mark_deleted(id, self._clock())
         reach_failpoint("erase.deleted")
         self._forget_callback(subject)
         reach_failpoint("erase.forgotten")
         rows = [row for store in stores if (row := await _read_row(store, id)) is not None]
         entries = list(zip(stores, rows, strict=True))
         # A complete row was scanned before, perhaps with a server stopped, and is not purged or scanned again.
-        purged = [row.receipt is not None or await store.purge_copies() for store, row in entries]
-        for store in stores:
-            if thorough and isinstance(store, ServerErasureStore):
-                await store.clear_server_copies()
+        purged = [row.receipt is not None or await store.purge_copies(thorough=thorough) for store, row in entries]
         reach_failpoint("erase.settled")
         scans = [await store.scan(row.evidence) if row.receipt is None else row.receipt.scan for store, row in entries]
         reach_failpoint("erase.scanned")
@@ -180,7 +177,7 @@ class Eraser:
             return receipt
         finished = []
         for store, row in entries:
-            finished.append(await store.finish_erasure(replace(receipt, subject=row.subject)))
+            finished.append(await store.finish_erasure(replace(receipt, subject=row.subject), to_utc(self._clock())))
             reach_failpoint("erase.finished")
             await ledger.update_receipt_file(store)
         return finished[0]

@@ -12,7 +12,7 @@ from recollect.health.context import (
 )
 from recollect.health.report import CheckResult, make_failure, make_pass, make_warning
 from recollect.stores.base import Log, Records
-from recollect.stores.health import InspectableStore, StoreStats
+from recollect.stores.health import StoreStats
 from recollect.stores.writes import Model
 from recollect.types import Scope
 from recollect.validation import format_count
@@ -69,7 +69,7 @@ async def check_vectors(context: CheckContext, target: StoreTarget, stats: Store
 
 async def rebuild_full_text_index(context: CheckContext) -> None:
     for target in context.targets:
-        if isinstance(target.store, InspectableStore) and target.stats is not None:
+        if target.store is not None and target.stats is not None:
             report = await context.get_integrity_report(target)
             if report.missing_terms or report.orphaned_terms:
                 await target.store.repair("words")

@@ -10,7 +10,7 @@ from recollect.errors import SchemaTooNew, SchemaTooOld, StoreCorrupt
 from recollect.health.advisories import TABLE_DATE, find_advisories
 from recollect.health.context import CheckContext, Checklist, FixFunction, StoreTarget, check_each_store
 from recollect.health.report import CheckResult, make_failure, make_pass, make_warning
-from recollect.stores.health import InspectableStore, RepairTarget, ResourceUsage, StoreStats
+from recollect.stores.health import RepairTarget, ResourceUsage, StoreStats
 from recollect.validation import format_count, format_size
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -190,7 +190,7 @@ def repair_stores(part: RepairTarget, is_needed: Callable[[StoreStats], bool]) -
 
     async def repair(context: CheckContext) -> None:
         for target in context.targets:
-            if isinstance(target.store, InspectableStore) and target.stats is not None and is_needed(target.stats):
+            if target.store is not None and target.stats is not None and is_needed(target.stats):
                 await target.store.repair(part)
 
     return repair

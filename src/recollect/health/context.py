@@ -18,7 +18,7 @@ from recollect.retrieval.turn_index import TurnIndex
 from recollect.settings import Settings, mask_password
 from recollect.stores.base import Store
 from recollect.stores.factory import parse_file_path
-from recollect.stores.health import InspectableStore, IntegrityReport, ProgressCallback, StoreStats, ignore_progress
+from recollect.stores.health import IntegrityReport, ProgressCallback, StoreStats, ignore_progress
 from recollect.types import Tier
 
 StoreT = TypeVar("StoreT")
@@ -98,7 +98,7 @@ class CheckContext:
     async def refresh_stats(self) -> None:
         """Read the statistics of every store; a store that fails to report counts as not open."""
         for target in self.targets:
-            if isinstance(target.store, InspectableStore):
+            if target.store is not None:
                 try:
                     target.stats, target.error = await target.store.read_stats(), None
                 except StoreClosed:  # an error of the caller
@@ -109,7 +109,7 @@ class CheckContext:
 
     async def get_integrity_report(self, target: StoreTarget) -> IntegrityReport:
         """Return the result of a full scan, which runs once per store."""
-        assert isinstance(target.store, InspectableStore)
+        assert target.store is not None
         if target.url not in self._integrity_reports:
             self._integrity_reports[target.url] = await target.store.check_integrity(self.on_stage)
         return self._integrity_reports[target.url]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-from recollect.errors import BadInput
+from recollect.clock import to_utc
+from recollect.errors import BadInput, NotFound
 from recollect.stores.base import Store
 from recollect.stores.codec import (
     decode_choice,
@@ -208,6 +210,22 @@ class ErasureRecord:
     """Keyed hashes that let the store search for the deleted data; no text, name or vector."""
     receipt: ErasureReceipt | None = None
 
+    def as_json_columns(self) -> dict[str, Any]:
+        """Return the fields of the row, with collections and the receipt as JSON texts."""
+        return {
+            "id": self.id,
+            "subject": self.subject,
+            "parts": json.dumps(self.parts),
+            "requested_at": self.requested_at,
+            "elsewhere": json.dumps(dict(self.elsewhere)),
+            "phase": self.phase,
+            "deleted_at": self.deleted_at,
+            "erased": json.dumps(dict(self.erased)),
+            "rederived": self.rederived,
+            "evidence": self.evidence,
+            "receipt": None if self.receipt is None else json.dumps(self.receipt.as_json()),
+        }
+
     @classmethod
     def from_json_columns(
         cls, *, parts: str, elsewhere: str, erased: str, receipt: str | None, **rest: Any
@@ -234,6 +252,10 @@ class ErasureSelection:
         return bool(self.spaces or self.writes)
 
 
+ErasureChange = Callable[[ErasureRecord | None, ErasureReceipt | None], ErasureRecord]
+"""A pure function from a row of the ledger and the last receipt of the chain to the new row."""
+
+
 @runtime_checkable
 class ErasureStore(Store, Protocol):
     """Store that can prove that deleted data is gone."""
@@ -241,28 +263,35 @@ class ErasureStore(Store, Protocol):
     @property
     def receipts(self) -> Path | None:
         """File with copies of the receipts, which survives the restore of an older store; None if there is none."""
+        return None
 
+    @abstractmethod
     async def salt(self) -> bytes:
-        """Return the key of the hashes, which is created with the store and shared by its copies.
+        """Return the key of the hashed subjects, which is created with the store and shared by its copies.
 
         It is available while the store is open, also if the server is down.
         """
 
+    @abstractmethod
     async def set_salt(self, salt: bytes) -> None:
         """Replace the key by that of existing receipts; raise `Conflict` if the ledger is not empty."""
 
-    async def list_traced_spaces(self) -> list[Space]:
-        """Return every space of every tenant that the store has a trace of, also empty ones."""
-
+    @abstractmethod
     async def ledger(self, *, unfinished: bool = False) -> list[ErasureRecord]:
         """Return the erasures: complete ones in the order of their chain, then the others by time.
 
         With `unfinished`, complete ones are left out.
         """
 
-    async def add_erasure(self, record: ErasureRecord) -> None:
-        """Add an erasure durably; an existing one is not changed."""
+    @abstractmethod
+    async def change_erasure(self, id: str, change: ErasureChange) -> ErasureRecord:
+        """Replace a row of the ledger durably, in one transaction, and return the new row.
 
+        `change` gets the row, or None if there is none, and the last receipt of the chain. It may be called again. A
+        row that gets its receipt becomes the last of the chain, and only a sample of its evidence is kept.
+        """
+
+    @abstractmethod
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
         """Delete the selection and record its counts and evidence in the same transaction.
 
@@ -270,22 +299,51 @@ class ErasureStore(Store, Protocol):
         the row. Servers that share no transaction use one each.
         """
 
-    async def mark_deleted(self, id: str) -> None:
-        """Record that all rows of the erasure are deleted."""
-
-    async def purge_copies(self) -> bool:
-        """Remove remaining copies from caches and logs; return False if another connection blocks that."""
-
+    @abstractmethod
     async def scan(self, evidence: bytes) -> ByteScan:
         """Search for deleted bytes in everything that the store owns; the result names the places it cannot read."""
 
-    async def finish_erasure(self, receipt: ErasureReceipt) -> ErasureReceipt:
-        """Chain the receipt to the previous one and store it, in one transaction; return it."""
+    async def purge_copies(self, *, thorough: bool = False) -> bool:
+        """Remove remaining copies from caches and logs; return False if another connection blocks that.
+
+        With `thorough`, a store on a server also overwrites files that all databases of the server share.
+        """
+        return True
+
+    async def add_erasure(self, record: ErasureRecord) -> None:
+        """Add an erasure; an existing one is not changed."""
+        await self.change_erasure(record.id, lambda row, last: row or record)
+
+    async def mark_deleted(self, id: str, at: datetime) -> None:
+        """Record that all rows of the erasure are deleted."""
+
+        def mark(row: ErasureRecord | None, last: ErasureReceipt | None) -> ErasureRecord:
+            row = require_erasure(id, row)
+            return replace(row, phase="deleted", deleted_at=to_utc(at)) if row.phase == "entered" else row
+
+        await self.change_erasure(id, mark)
+
+    async def finish_erasure(self, receipt: ErasureReceipt, at: datetime) -> ErasureReceipt:
+        """Chain the receipt to the previous one and store it; return it, or the one that another process has stored."""
+
+        def finish(row: ErasureRecord | None, last: ErasureReceipt | None) -> ErasureRecord:
+            row = require_erasure(receipt.id, row)
+            if row.receipt is not None:
+                return row
+            chained = receipt.chain_to(None if last is None else last.sha256, at)
+            return replace(row, phase="complete", receipt=chained)
+
+        finished = (await self.change_erasure(receipt.id, finish)).receipt
+        assert finished is not None
+        return finished
+
+    async def list_traced_spaces(self) -> list[Space]:
+        """Return every space of every tenant that the store has a trace of, also empty ones."""
+        return [trace.space for trace in await self.trace_spaces()]
 
 
-@runtime_checkable
-class ServerErasureStore(ErasureStore, Protocol):
-    """Store on a server that keeps copies of deleted data in files that all its databases share."""
-
-    async def clear_server_copies(self) -> None:
-        """Overwrite these files as far as the user may; the next scan searches them, or says why they are left."""
+def require_erasure(id: str, row: ErasureRecord | None) -> ErasureRecord:
+    """Return the row; raise `NotFound` if there is none."""
+    if row is None:
+        raise NotFound(f"no erasure {id!r} in this store's ledger; add it first")
+    return row

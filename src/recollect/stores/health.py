@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from recollect.types import EMPTY_MAPPING
 
@@ -106,17 +106,3 @@ class IntegrityReport:
         if self.orphaned_terms:
             problems.append(f"the full-text index has terms of {self.orphaned_terms} deleted items")
         return problems
-
-
-@runtime_checkable
-class InspectableStore(Protocol):
-    """Store that reports its health."""
-
-    async def read_stats(self) -> StoreStats:
-        """Return statistics that are cheap to read."""
-
-    async def check_integrity(self, tell: ProgressCallback = ignore_progress) -> IntegrityReport:
-        """Scan the whole store and return its problems."""
-
-    async def repair(self, what: RepairTarget) -> None:
-        """Repair one part without loss; raise `Unsupported` if the backend does not have it."""

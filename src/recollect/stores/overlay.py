@@ -52,7 +52,8 @@ class BufferedStore:
         self._collected.append((self._real, checked))
 
     async def append(self, *appends: Append) -> list[Entry | None]:
-        return await base.append_and_read(self, appends)
+        await self.write(*appends)
+        return await base.read_appended(self, appends)
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         items: dict[str, MemoryItem | None] = {item.id: item for item in await self._real.get(space, *ids)}

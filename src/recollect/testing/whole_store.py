@@ -11,10 +11,10 @@ from typing import Any, Protocol, get_args
 import pytest
 
 from recollect.errors import Conflict, EmbeddingModelMismatch, FencedOut, LeaseHeld, NotFound, Unsupported
-from recollect.stores.base import Log, Records, Tasks
+from recollect.stores.base import Log, Records, Store, Tasks
 from recollect.stores.erasure import ErasureReceipt, ErasureRecord, ErasureSelection, ErasureStore
 from recollect.stores.filters import Where
-from recollect.stores.health import InspectableStore, RepairTarget
+from recollect.stores.health import RepairTarget
 from recollect.stores.writes import Delete, DropTask, Embed, Touch, Write
 from recollect.testing.factories import (
     ADA,
@@ -115,7 +115,7 @@ async def _read_contents(store: FullStore) -> list[object]:
     ]
 
 
-async def _read_sample(store: InspectableStore) -> tuple[list[str], list[str], list[str]]:
+async def _read_sample(store: Store) -> tuple[list[str], list[str], list[str]]:
     """Return the data found by filter, by term and in a log."""
     items = await store.find(Where(SPACE)) if isinstance(store, Records) else []
     found = await find_matching(store, Where(SPACE), "rare") if isinstance(store, Records) else None
@@ -126,24 +126,24 @@ async def _read_sample(store: InspectableStore) -> tuple[list[str], list[str], l
 class HealthContract(AsyncContract):
     """Statistics, integrity and repair."""
 
-    async def test_empty_store_is_healthy(self, store: InspectableStore) -> None:
+    async def test_empty_store_is_healthy(self, store: Store) -> None:
         vitals = await store.read_stats()
         assert vitals.engine
         assert (vitals.items, vitals.recent_items, vitals.superseded, vitals.oldest) == (0, 0, 0, None)
         assert (await store.check_integrity()).problems == []
 
-    async def test_stats_count_items_and_integrity_is_clean(self, store: InspectableStore) -> None:
+    async def test_stats_count_items_and_integrity_is_clean(self, store: Store) -> None:
         await fill_store(store)
         vitals, sound = await store.read_stats(), await store.check_integrity()
         assert vitals.items == (6 if isinstance(store, Records) else 0)
         assert sound.problems == []
         assert not any((sound.missing_vectors, sound.orphaned_vectors, sound.missing_terms, sound.orphaned_terms))
 
-    async def test_health_does_not_show_content(self, store: InspectableStore) -> None:
+    async def test_health_does_not_show_content(self, store: Store) -> None:
         await fill_store(store)
         assert "rare" not in f"{await store.read_stats()} {await store.check_integrity()}"
 
-    async def test_repair_keeps_all_data(self, store: InspectableStore) -> None:
+    async def test_repair_keeps_all_data(self, store: Store) -> None:
         await fill_store(store)
         before = await _read_sample(store)
         for what in get_args(RepairTarget):
@@ -207,12 +207,12 @@ class ErasureLedgerContract(AsyncContract):
         assert (row.parts, row.requested_at, row.elsewhere) == (
             ("tenant", "user"), START, {"a fingerprint": "its hash"},
         )  # fmt: skip
-        await store.mark_deleted("e1")
+        await store.mark_deleted("e1", START)
         [row] = await store.ledger(unfinished=True)
         assert (row.phase, row.deleted_at is not None) == ("deleted", True)
-        done = await store.finish_erasure(make_receipt())
+        done = await store.finish_erasure(make_receipt(), START)
         assert (done.status, done.sha256, done.previous) == ("complete", done.digest, None)
-        assert await store.finish_erasure(make_receipt()) == done
+        assert await store.finish_erasure(make_receipt(), START) == done
         assert await store.ledger(unfinished=True) == []
         [row] = await store.ledger()
         assert (row.phase, row.receipt) == ("complete", done)
@@ -220,7 +220,7 @@ class ErasureLedgerContract(AsyncContract):
     async def test_receipts_are_chained(self, store: ErasureStore) -> None:
         for id in ("e1", "e2", "e3"):
             await store.add_erasure(make_erasure(id))
-        done = [await store.finish_erasure(make_receipt(id)) for id in ("e2", "e1")]
+        done = [await store.finish_erasure(make_receipt(id), START) for id in ("e2", "e1")]
         assert [receipt.previous for receipt in done] == [None, done[0].sha256]
         assert [row.id for row in await store.ledger()] == ["e2", "e1", "e3"]
 

@@ -73,7 +73,7 @@ async def test_purge_does_not_wait_for_a_table_lock(
 
 async def get_uncleared(store: PostgresStore) -> str:
     """Clear statistics and log, and return what the scan says about them; empty if both are clear."""
-    await store.clear_server_copies()
+    await store.purge_copies(thorough=True)
     [row] = await store.ledger()
     return next((place for place in (await store.scan(row.evidence)).unseen if "write-ahead log" in place), "")
 

@@ -20,15 +20,22 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from recollect.clock import Clock, from_micros, system_clock, to_micros, to_utc
-from recollect.errors import BadVector, Conflict, NotFound, RecollectError, StoreClosed, StoreCorrupt, Unsupported
-from recollect.stores.base import Capabilities, SpaceCount, Vector
+from recollect.errors import BadVector, Conflict, RecollectError, StoreClosed, StoreCorrupt, Unsupported
+from recollect.stores.base import Capabilities, Records, SpaceTrace, Vector, get_space_names
 from recollect.stores.chroma import records
 from recollect.stores.chroma.client import ChromaAddress, ChromaClient, ChromaDirectoryLock, ChromaRecord
 from recollect.stores.chroma.records import META, VECTORS_PREFIX, ChromaItem, name_items, name_vectors, within
 from recollect.stores.codec import decode_int, decode_text, detect_corruption, normalize_item, normalize_vectors
-from recollect.stores.erasure import ByteScan, ErasureReceipt, ErasureRecord, ErasureSelection
+from recollect.stores.erasure import (
+    ByteScan,
+    ErasureChange,
+    ErasureRecord,
+    ErasureSelection,
+    ErasureStore,
+    require_erasure,
+)
 from recollect.stores.filters import Where, iter_metadata_paths, matches_where, normalize_times
-from recollect.stores.health import IntegrityReport, ProgressCallback, RepairTarget, StoreStats, ignore_progress
+from recollect.stores.health import IntegrityReport, ProgressCallback, StoreStats, ignore_progress
 from recollect.stores.search import (
     CorpusStats,
     EvidenceLookup,
@@ -81,8 +88,8 @@ def in_worker(
     return run
 
 
-class ChromaStore:
-    """Records and ErasureStore in one Chroma directory or server. Open it with `ChromaStore.open`.
+class ChromaStore(Records, ErasureStore):
+    """Items and erasures in one Chroma directory or server. Open it with `ChromaStore.open`.
 
     Sixteen collections share the items of all spaces, and for each model sixteen their vectors, one record a passage.
     """
@@ -178,22 +185,16 @@ class ChromaStore:
         return self._read_names(space, "path")
 
     @in_worker
-    def list_traced_spaces(self) -> list[Space]:
-        return self._list_spaces()
-
-    @in_worker
-    def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
-        counts = []
-        for space in [space for space in self._list_spaces() if tenant in (None, space.tenant)]:
-            found = self._client.find(name_items(space), within(space), "metadatas")
-            with detect_corruption(f"an item of {space}"):
-                times = [decode_int("created", record.metadata["created"]) for record in found]
-            if times:
-                counts.append(SpaceCount(space, len(times), from_micros(max(times))))
-        return counts
-
-    async def tenants(self) -> list[str]:
-        return sorted({count.space.tenant for count in await self.spaces()})
+    def trace_spaces(self, tenant: str | None = None) -> list[SpaceTrace]:
+        traces = []
+        for space in map(records.decode_space, self._client.find(META, {"kind": "space"})):
+            if tenant in (None, space.tenant):
+                found = self._client.find(name_items(space), within(space), "metadatas")
+                with detect_corruption(f"an item of {space}"):
+                    times = [decode_int("created", record.metadata["created"]) for record in found]
+                newest = from_micros(max(times)) if times else None
+                traces.append(SpaceTrace(space, items=len(times), newest=newest))
+        return sorted(traces, key=lambda trace: get_space_names(trace.space))
 
     def _read(self, space: Space, ids: Iterable[str]) -> Rows:
         """Return the items that exist, in the order of `ids`."""
@@ -223,11 +224,6 @@ class ChromaStore:
         found = self._client.find(META, within(space, {"kind": kind}))
         with detect_corruption(f"a name in the collection {META!r}"):
             return frozenset(decode_text("name", record.metadata["name"]) for record in found)
-
-    def _list_spaces(self) -> list[Space]:
-        """Return every space that has held items since it was last erased."""
-        found = map(records.decode_space, self._client.find(META, {"kind": "space"}))
-        return sorted(found, key=lambda space: str(space).split("/"))
 
     # Search
 
@@ -564,13 +560,19 @@ class ChromaStore:
         return [erasure for erasure in self._list_erasures() if not unfinished or erasure.receipt is None]
 
     @in_worker
-    def add_erasure(self, record: ErasureRecord) -> None:
-        self._client.add(META, records.encode_erasure(record))
+    def change_erasure(self, id: str, change: ErasureChange) -> ErasureRecord:
+        before, chain = self._get_erasure(id), [row.receipt for row in self._list_erasures() if row.receipt]
+        row = change(before, chain[-1] if chain else None)
+        if before is None:
+            self._client.add(META, records.encode_erasure(row))
+        elif row != before:
+            self._save_erasure(row, **({} if row.receipt is None else {"link": len(chain)}))
+        return row
 
     @in_worker
     def wipe(self, id: str, doomed: ErasureSelection) -> None:
         """Delete a selection and count it in the ledger. After a crash in between, the counts are too low."""
-        erasure = self._get_erasure(id)
+        erasure = require_erasure(id, self._get_erasure(id))
         # First of all: the named tiers tell `scan`, also after a crash, that something may have been deleted.
         tiers = [*(space.tier for space in doomed.spaces), *(write.space.tier for write in doomed.writes)]
         erasure = replace(erasure, erased={**dict.fromkeys(tiers, 0), **erasure.erased})
@@ -588,15 +590,6 @@ class ChromaStore:
         rederived = erasure.rederived + sum(isinstance(write, Put) for write in doomed.writes)
         self._save_erasure(replace(erasure, erased=dict(counts), rederived=rederived))
 
-    @in_worker
-    def mark_deleted(self, id: str) -> None:
-        erasure = self._get_erasure(id)
-        if erasure.phase == "entered":
-            self._save_erasure(replace(erasure, phase="deleted", deleted_at=to_utc(self._clock())))
-
-    async def purge_copies(self) -> bool:
-        return True
-
     async def scan(self, evidence: bytes) -> ByteScan:
         """Return what Chroma keeps of deleted records. Nothing can remove it while Chroma is in use."""
         if not evidence:  # nothing was deleted here
@@ -611,25 +604,15 @@ class ChromaStore:
             ),
         )
 
-    @in_worker
-    def finish_erasure(self, receipt: ErasureReceipt) -> ErasureReceipt:
-        erasure, chain = self._get_erasure(receipt.id), [row.receipt for row in self._list_erasures() if row.receipt]
-        if erasure.receipt is not None:
-            return erasure.receipt
-        completed = receipt.chain_to(chain[-1].sha256 if chain else None, to_utc(self._clock()))
-        self._save_erasure(replace(erasure, phase="complete", receipt=completed), link=len(chain))
-        return completed
-
     def _list_erasures(self) -> list[ErasureRecord]:
         """Return all erasures: complete ones in the order of their chain, then the others by time."""
         found = self._client.find(META, {"kind": "erasure"})
         rows = [(record.metadata.get("link", math.inf), records.decode_erasure(record)) for record in found]
         return [row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].requested_at, pair[1].id))]
 
-    def _get_erasure(self, id: str) -> ErasureRecord:
-        if not (found := self._client.get(META, [f"erasure.{id}"])):
-            raise NotFound(f"no erasure {id!r} in this store's ledger; add it first")
-        return records.decode_erasure(found[0])
+    def _get_erasure(self, id: str) -> ErasureRecord | None:
+        found = self._client.get(META, [f"erasure.{id}"])
+        return records.decode_erasure(found[0]) if found else None
 
     def _save_erasure(self, erasure: ErasureRecord, **more: int) -> None:
         record = records.encode_erasure(erasure)
@@ -694,9 +677,6 @@ class ChromaStore:
         if self._directory is None:
             return sum(len(row.item.content.encode()) for row in self._iter_items())
         return sum(path.stat().st_size for path in self._directory.rglob("*") if path.is_file())
-
-    async def repair(self, what: RepairTarget) -> None:
-        raise Unsupported(f"Chroma maintains its {what} itself; there is nothing to repair")
 
     async def backup(self, path: str) -> None:
         raise Unsupported(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -20,13 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import Clock, system_clock, to_micros, to_utc
-from recollect.errors import BadVector, Conflict, NotFound, StoreClosed, Unsupported
+from recollect.errors import BadVector, Conflict, StoreClosed
 from recollect.stores import leases
-from recollect.stores.base import LogTail, SpaceCount, TailLimits
+from recollect.stores.base import Log, LogTail, Records, SpaceTrace, TailLimits, Tasks, get_space_names
 from recollect.stores.codec import normalize_item, pack_vectors
-from recollect.stores.erasure import ByteScan, ErasureReceipt, ErasureRecord, ErasureSelection
+from recollect.stores.erasure import (
+    ByteScan,
+    ErasureChange,
+    ErasureRecord,
+    ErasureSelection,
+    ErasureStore,
+    require_erasure,
+)
 from recollect.stores.filters import Where, iter_metadata_paths, matches_where, normalize_times
-from recollect.stores.health import IntegrityReport, ProgressCallback, RepairTarget, StoreStats, ignore_progress
+from recollect.stores.health import IntegrityReport, ProgressCallback, StoreStats, ignore_progress
 from recollect.stores.search import (
     CorpusStats,
     EvidenceLookup,
@@ -139,7 +145,7 @@ class InMemoryItem:
         return build_brief(self.item, length=len(self.terms), passages=passages)
 
 
-class InMemoryItems(InMemoryTable):
+class InMemoryItems(InMemoryTable, Records):
     """All items, by space and id."""
 
     def __init__(self, clock: Clock) -> None:
@@ -188,22 +194,6 @@ class InMemoryItems(InMemoryTable):
     async def paths(self, space: Space) -> frozenset[str]:
         self._check_open()
         return frozenset(self._paths.get(space, ()))
-
-    async def size(self) -> int:
-        """Return the bytes of texts and vectors, without Python's overhead."""
-        self._check_open()
-        rows = [row for rows in self._items.values() for row in rows.values()]
-        texts = sum(len(row.item.content.encode()) for row in rows)
-        return texts + sum(row.vectors.nbytes for row in rows if row.vectors is not None)
-
-    async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
-        self._check_open()
-        counts = [
-            SpaceCount(space, len(rows), max(row.item.created_at for row in rows.values()))
-            for space, rows in self._items.items()
-            if rows and tenant in (None, space.tenant)
-        ]
-        return sorted(counts, key=lambda count: str(count.space).split("/"))
 
     async def model(self) -> Model | None:
         self._check_open()
@@ -401,7 +391,7 @@ def _get_age_key(item: MemoryItem) -> tuple[int, str]:
     return to_micros(item.created_at), item.id
 
 
-class InMemoryLogs(InMemoryTable):
+class InMemoryLogs(InMemoryTable, Log):
     """All log entries, by space and seq."""
 
     def __init__(self, clock: Clock) -> None:
@@ -434,16 +424,6 @@ class InMemoryLogs(InMemoryTable):
 
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
         return self._list_logs(owner, self._get_visibility_time(hidden))
-
-    async def last_seqs(self, tenant: str | None = None) -> dict[Space, int]:
-        self._check_open()
-        return {space: last for space, last in self._last_seqs.items() if tenant in (None, space.tenant)}
-
-    async def owners(self, tenant: str) -> list[Space]:
-        self._check_open()
-        spaces = [space for space, entries in self._entries.items() if space.tenant == tenant and entries]
-        owners = {replace(space, session="") for space in spaces}
-        return sorted(owners, key=lambda space: (space.tier, space.user, space.agent))
 
     def _write_log(self, write: LogWrite, now: datetime) -> None:
         match write:
@@ -516,7 +496,7 @@ def _is_live(entry: Entry, now: datetime | None) -> bool:
     return now is None or entry.expires_at is None or entry.expires_at > now
 
 
-class InMemoryTasks(InMemoryTable):
+class InMemoryTasks(InMemoryTable, Tasks):
     """All tasks, with their checkpoints and steps."""
 
     def __init__(self, clock: Clock) -> None:
@@ -580,20 +560,13 @@ class InMemoryTasks(InMemoryTable):
             found = [task for task in found if _get_expiry_key(task) > _get_expiry_key(after)]
         return sorted(found, key=_get_expiry_key)[: validate_limit(limit)]
 
-    async def task_spaces(self, tenant: str) -> list[Space]:
-        self._check_open()
-        return sorted({space for space, _ in self._tasks if space.tenant == tenant}, key=str)
-
-    async def checkpoint(
-        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
-    ) -> Checkpoint | None:
-        found = await self.checkpoints(space, task, hidden=hidden)
-        return next((checkpoint for checkpoint in found if version in (None, checkpoint.version)), None)
-
-    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
+    async def checkpoints(
+        self, space: Space, task: str, *, version: int | None = None, limit: int = 1000, hidden: bool = False
+    ) -> list[Checkpoint]:
         if await self.task(space, task, hidden=hidden) is None:
             return []
-        return list(reversed(self._versions.get((space, task), ())))
+        found = [saved for saved in self._versions.get((space, task), ()) if version in (None, saved.version)]
+        return found[::-1][: validate_limit(limit)]
 
     async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
         if await self.task(space, task, hidden=hidden) is None:
@@ -646,8 +619,8 @@ def _get_expiry_key(task: Task) -> tuple[datetime, str]:
     return task.expires_at, task.id
 
 
-class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks):
-    """Records, Log, Tasks and ErasureStore in dictionaries. No call awaits inside a batch, so each batch is atomic."""
+class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks, ErasureStore):
+    """A store in dictionaries. No call awaits inside a batch, so each batch is atomic."""
 
     def __init__(self, *, clock: Clock = system_clock) -> None:
         super().__init__(clock)
@@ -660,45 +633,38 @@ class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks):
         with self._transaction():
             self._apply(checked, self._now())
 
-    async def append(self, *appends: Append) -> list[Entry | None]:
-        await self.write(*appends)
-        entries = [await self.entries(append.space, append.entry.id) for append in appends]
-        return [found[0] if found else None for found in entries]
-
-    async def save(self, save: Save) -> int:
-        await self.write(save)
-        return self._tasks[save.space, save.task].version
-
     async def close(self) -> None:
         self._is_closed = True
 
-    async def check(self) -> list[str]:
-        return (await self.check_integrity()).problems
+    async def trace_spaces(self, tenant: str | None = None) -> list[SpaceTrace]:
+        self._check_open()
+        with_tasks = {space for space, _ in self._tasks}
+        known = {*self._items, *self._paths, *self._last_seqs, *self._fences, *with_tasks}
+        return [
+            SpaceTrace(
+                space,
+                items=len(rows := self._items.get(space, {})),
+                newest=max((row.item.created_at for row in rows.values()), default=None),
+                has_entries=bool(self._entries.get(space)),
+                last_seq=self._last_seqs.get(space),
+                has_tasks=space in with_tasks,
+            )
+            for space in sorted(known, key=get_space_names)
+            if tenant in (None, space.tenant)
+        ]
 
     async def read_stats(self) -> StoreStats:
-        items = sum(count.items for count in await self.spaces())
-        return StoreStats(engine="memory", durability="nothing", blocked_by="", items=items)
+        """Return the counts, and the bytes of texts and vectors without Python's overhead."""
+        self._check_open()
+        rows = [row for rows in self._items.values() for row in rows.values()]
+        size = sum(len(row.item.content.encode()) for row in rows)
+        size += sum(row.vectors.nbytes for row in rows if row.vectors is not None)
+        return StoreStats(engine="memory", durability="nothing", blocked_by="", items=len(rows), bytes=size)
 
     async def check_integrity(self, tell: ProgressCallback = ignore_progress) -> IntegrityReport:
         self._check_open()
         tell("nothing")
         return IntegrityReport()
-
-    async def repair(self, what: RepairTarget) -> None:
-        raise Unsupported(f"an in-memory store has no {what} to repair")
-
-    async def backup(self, path: str) -> None:
-        raise Unsupported(f"an in-memory store cannot be copied to {path}; use a file or export the memory")
-
-    async def tenants(self) -> list[str]:
-        self._check_open()
-        with_items = [space for space, rows in self._items.items() if rows]
-        with_entries = [space for space, entries in self._entries.items() if entries]
-        return sorted({space.tenant for space in (*with_items, *with_entries, *(space for space, _ in self._tasks))})
-
-    @property
-    def receipts(self) -> Path | None:
-        return None
 
     async def salt(self) -> bytes:
         self._check_open()
@@ -710,25 +676,16 @@ class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks):
             raise Conflict("this store already has an erasure ledger with its own key; open a new store")
         self._salt = salt
 
-    async def list_traced_spaces(self) -> list[Space]:
-        self._check_open()
-        tasks = (*self._fences, *(space for space, _ in self._tasks))
-        return list(dict.fromkeys((*self._items, *self._paths, *self._last_seqs, *tasks)))
-
     async def ledger(self, *, unfinished: bool = False) -> list[ErasureRecord]:
         self._check_open()
         waiting = [record for record in self._erasures.values() if record.receipt is None]
         completed = [] if unfinished else [self._erasures[id] for id in self._receipt_chain]
         return [*completed, *sorted(waiting, key=lambda record: (record.requested_at, record.id))]
 
-    async def add_erasure(self, record: ErasureRecord) -> None:
-        self._check_open()
-        self._erasures.setdefault(record.id, record)
-
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
         checked = [validate_write(write) for write in doomed.writes]
         with self._transaction():
-            record, before = self._get_erasure(id), self._count_rows()
+            record, before = require_erasure(id, self._erasures.get(id)), self._count_rows()
             self._apply(checked, self._now())
             for space in doomed.spaces:
                 self._erase_items(space)
@@ -740,29 +697,19 @@ class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks):
             erased = dict(Counter(record.erased) + (before - self._count_rows()))
             self._set(self._erasures, id, replace(record, erased=erased, rederived=rederived))
 
-    async def mark_deleted(self, id: str) -> None:
-        now, record = self._now(), self._get_erasure(id)
-        if record.phase == "entered":
-            self._erasures[id] = replace(record, phase="deleted", deleted_at=now)
-
-    async def purge_copies(self) -> bool:
-        self._check_open()
-        return True
-
     async def scan(self, evidence: bytes) -> ByteScan:
         """Return an empty scan: no file and no copy exists."""
         self._check_open()
         return ByteScan()
 
-    async def finish_erasure(self, receipt: ErasureReceipt) -> ErasureReceipt:
-        now, record = self._now(), self._get_erasure(receipt.id)
-        if record.receipt is not None:
-            return record.receipt
-        previous = self._erasures[self._receipt_chain[-1]].receipt if self._receipt_chain else None
-        completed = receipt.chain_to(None if previous is None else previous.sha256, now)
-        self._erasures[record.id] = replace(record, phase="complete", receipt=completed)
-        self._receipt_chain.append(record.id)
-        return completed
+    async def change_erasure(self, id: str, change: ErasureChange) -> ErasureRecord:
+        self._check_open()
+        before = self._erasures.get(id)
+        last = self._erasures[self._receipt_chain[-1]].receipt if self._receipt_chain else None
+        row = self._erasures[id] = change(before, last)
+        if row.receipt is not None and id not in self._receipt_chain:
+            self._receipt_chain.append(id)
+        return row
 
     def _apply(self, writes: Sequence[Write], now: datetime) -> None:
         for write in writes:
@@ -781,8 +728,3 @@ class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks):
         for space, entries in self._entries.items():
             counts[space.tier] += len(entries)
         return counts
-
-    def _get_erasure(self, id: str) -> ErasureRecord:
-        if id not in self._erasures:
-            raise NotFound(f"no erasure {id!r} in this store's ledger; add it first")
-        return self._erasures[id]

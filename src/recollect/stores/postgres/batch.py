@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
-from recollect.stores.erasure import ErasureSelection
+from recollect.stores.erasure import ErasureSelection, require_erasure
 from recollect.stores.filters import iter_metadata_paths
 from recollect.stores.postgres import erasure
 from recollect.stores.postgres.connections import Rows, SqlParams, SqlStatement
@@ -228,7 +228,7 @@ _SAVE_LAST_FENCE = """
 
 async def delete_selection(work: PostgresTransaction, id: str, selection: ErasureSelection) -> None:
     """Delete what an erasure selects, and add the evidence and counts to its ledger entry."""
-    before, deletion = await erasure.load_erasure(work, id), _Deletion(work)
+    before, deletion = require_erasure(id, await erasure.load_erasure(work, id)), _Deletion(work)
     await work.force_replan()
     for space in selection.spaces:
         if (row := await deletion.find_space(space)) is not None:
@@ -257,9 +257,9 @@ async def delete_selection(work: PostgresTransaction, id: str, selection: Erasur
         known.spaces | deletion.spaces, known.partitions | deletion.partitions, known.traces.merge(new)
     )
     deletion.counts.update(before.erased)
-    rederived = sum(isinstance(write, Put) for write in selection.writes)
-    values = {"id": id, "erased": json.dumps(deletion.counts), "rederived": rederived, "evidence": evidence.packed}
-    await work.execute(erasure.ADD_DELETION, values)
+    rederived = before.rederived + sum(isinstance(write, Put) for write in selection.writes)
+    after = replace(before, erased=deletion.counts, rederived=rederived, evidence=evidence.packed)
+    await erasure.save_erasure(work, after)
     await erasure.note_partitions(work.connection, sorted(deletion.partitions))
 
 

@@ -17,18 +17,19 @@ from typing import Any
 import numpy as np
 from psycopg import errors, sql
 
-from recollect.clock import to_micros
-from recollect.errors import Conflict, NotFound
-from recollect.stores.codec import decode_text, detect_corruption, detects_corruption
-from recollect.stores.erasure import ByteScan, ErasureReceipt, ErasureRecord
+from recollect.errors import Conflict
+from recollect.stores.codec import detect_corruption, detects_corruption
+from recollect.stores.erasure import ByteScan, ErasureChange, ErasureReceipt, ErasureRecord, ErasureStore
 from recollect.stores.postgres.connections import PostgresConnection, Rows, SqlParams, get_first_line
-from recollect.stores.postgres.row_codec import decode_timestamp
+from recollect.stores.postgres.row_codec import decode_timestamp, encode_value
 from recollect.stores.postgres.transactions import AdvisoryLock, PostgresServer, PostgresTransaction
 from recollect.stores.traces import PIECE_BYTES, DeletionTraces
 
 
-class PostgresErasure:
-    """The `ErasureStore` protocol without the deletion itself."""
+class PostgresErasure(ErasureStore):
+    """The methods of erasures, without the deletion itself."""
+
+    receipts: Path | None = None
 
     def __init__(self, server: PostgresServer, receipts: Path | None) -> None:
         self._server = server
@@ -58,30 +59,27 @@ class PostgresErasure:
         rows = await self._server.read(None, _LIST_ERASURES, {"unfinished": unfinished})
         return [_decode_erasure(row) for row in rows]
 
-    async def add_erasure(self, record: ErasureRecord) -> None:
-        values = {
-            "id": record.id,
-            "subject": record.subject,
-            "parts": json.dumps(record.parts),
-            "elsewhere": json.dumps(dict(record.elsewhere)),
-            "requested_at": to_micros(record.requested_at),
-        }
+    async def change_erasure(self, id: str, change: ErasureChange) -> ErasureRecord:
         async with self._server.begin_write(None, LEDGER_LOCKS) as work:
-            await work.execute(_INSERT_ERASURE, values)
+            before = await load_erasure(work, id)
+            link, last = await work.fetch_row(_GET_LAST_RECEIPT) or (0, None)
+            with detect_corruption("the last receipt in the ledger of erasures"):
+                row = change(before, None if last is None else ErasureReceipt.from_json(json.loads(last)))
+            if row.receipt is None or (before is not None and before.receipt is not None):
+                await save_erasure(work, row)
+            else:
+                evidence = PostgresEvidence.unpack(await load_salt(work), row.evidence)
+                row = replace(row, evidence=replace(evidence, traces=evidence.traces.sample).packed)
+                await save_erasure(work, row, link + 1)
+            return row
 
-    async def mark_deleted(self, id: str) -> None:
-        async with self._server.begin_write(None, LEDGER_LOCKS) as work:
-            await work.execute(_MARK_DELETED, {"id": id, "now": to_micros(work.now)})
-
-    async def purge_copies(self) -> bool:
+    async def purge_copies(self, *, thorough: bool = False) -> bool:
         async with self._server.open_connection() as connection:
             self._cleanup_blockers = await _rewrite_partitions(connection)
+            if thorough:
+                reason = await _clear_statistics_and_wal(connection)
+                self._uncleared = f"{_STATISTICS_AND_WAL}: {reason}" if reason else None
         return not self._cleanup_blockers
-
-    async def clear_server_copies(self) -> None:
-        async with self._server.open_connection() as connection:
-            reason = await _clear_statistics_and_wal(connection)
-        self._uncleared = f"{_STATISTICS_AND_WAL}: {reason}" if reason else None
 
     async def scan(self, evidence: bytes) -> ByteScan:
         unpacked = PostgresEvidence.unpack(await self.salt(), evidence)
@@ -93,23 +91,6 @@ class PostgresErasure:
         hint = "" if self.receipts else "; name a file in the URL (?receipts=PATH): a restored one brings data back"
         unseen = (*scan.unseen, uncleared, f"backups and dumps from before the erasure{hint}")
         return replace(scan, waits=blockers, unseen=tuple(filter(None, unseen)))
-
-    async def finish_erasure(self, receipt: ErasureReceipt) -> ErasureReceipt:
-        async with self._server.begin_write(None, LEDGER_LOCKS) as work:
-            record = await load_erasure(work, receipt.id)
-            if record.receipt is not None:  # another process finished it
-                return record.receipt
-            last = await work.fetch_row(_GET_LAST_RECEIPT)
-            with detect_corruption("the last receipt in the ledger of erasures"):
-                link, previous = (
-                    (0, None) if last is None else (last[0], decode_text("sha256", json.loads(last[1])["sha256"]))
-                )
-            done = receipt.chain_to(previous, work.now)
-            evidence = PostgresEvidence.unpack(await load_salt(work), record.evidence)
-            sample = replace(evidence, traces=evidence.traces.sample)  # kept for later scans
-            values = {"id": receipt.id, "link": link + 1, "receipt": json.dumps(done.as_json())}
-            await work.execute(_FINISH_ERASURE, {**values, "evidence": sample.packed})
-            return done
 
 
 # Evidence.
@@ -158,23 +139,14 @@ _LIST_ERASURES = f"""
 """
 _GET_ERASURE = f"{_SELECT_ERASURES} where id = %(id)s"
 
-_INSERT_ERASURE = """
-    insert into recollect.erasures (id, subject, parts, elsewhere, phase, requested_at)
-    values (%(id)s, %(subject)s, %(parts)s, %(elsewhere)s, 'entered', %(requested_at)s)
-    on conflict do nothing
-"""
-
-ADD_DELETION = """
-    update recollect.erasures
-    set erased = %(erased)s, rederived = rederived + %(rederived)s, evidence = %(evidence)s
-    where id = %(id)s
-"""
-
-_MARK_DELETED = """
-    update recollect.erasures
-    set phase = 'deleted', deleted_at = %(now)s
-    where id = %(id)s and phase = 'entered'
-"""
+_SAVE_ERASURE = f"""
+    insert into recollect.erasures ({", ".join(_ERASURE_COLUMNS)}, link)
+    values ({", ".join(f"%({name})s" for name in _ERASURE_COLUMNS)}, %(link)s)
+    on conflict (id) do update
+    set phase = excluded.phase, deleted_at = excluded.deleted_at, erased = excluded.erased,
+        rederived = excluded.rederived, evidence = excluded.evidence, receipt = excluded.receipt,
+        link = coalesce(erasures.link, excluded.link)
+"""  # noqa: S608 - constant names
 
 _GET_LAST_RECEIPT = """
     select link, receipt
@@ -184,13 +156,6 @@ _GET_LAST_RECEIPT = """
     limit 1
 """
 
-_FINISH_ERASURE = """
-    update recollect.erasures
-    set phase = 'complete', link = %(link)s, receipt = %(receipt)s, evidence = %(evidence)s
-    where id = %(id)s
-"""
-
-
 _GET_SALT = "select value from recollect.meta where name = 'salt'"
 
 
@@ -199,12 +164,16 @@ async def load_salt(work: PostgresTransaction) -> bytes:
     return bytes.fromhex(salt)
 
 
-async def load_erasure(work: PostgresTransaction, id: str) -> ErasureRecord:
-    """Return an erasure from the ledger. Raise `NotFound` if it is not there."""
+async def load_erasure(work: PostgresTransaction, id: str) -> ErasureRecord | None:
     row = await work.fetch_row(_GET_ERASURE, {"id": id})
-    if row is None:
-        raise NotFound(f"the ledger of this store has no erasure {id!r}; add it first")
-    return _decode_erasure(row)
+    return None if row is None else _decode_erasure(row)
+
+
+async def save_erasure(work: PostgresTransaction, record: ErasureRecord, link: int | None = None) -> None:
+    """Insert or replace a row of the ledger; `link` is its place in the chain."""
+    columns = record.as_json_columns()
+    times = {name: encode_value(columns[name]) for name in ("requested_at", "deleted_at")}
+    await work.execute(_SAVE_ERASURE, {**columns, **times, "link": link})
 
 
 @detects_corruption("a row of the ledger of erasures")

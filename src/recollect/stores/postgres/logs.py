@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from recollect.clock import from_micros, to_micros
-from recollect.stores.base import LogTail, TailLimits, append_and_read
+from recollect.stores.base import Log, LogTail, TailLimits
 from recollect.stores.codec import detects_corruption
 from recollect.stores.postgres.connections import SqlParams
 from recollect.stores.postgres.row_codec import (
@@ -30,7 +29,7 @@ from recollect.stores.postgres.row_codec import (
 )
 from recollect.stores.postgres.transactions import NOW_MICROS_SQL, PostgresServer, SpaceNumber, StatementPlan
 from recollect.stores.validation import validate_limit
-from recollect.stores.writes import Append, Clear, Drop, Entry, LogWrite, Write
+from recollect.stores.writes import Append, Clear, Drop, Entry, LogWrite
 from recollect.types import Space
 
 # Before every time that can be stored: as the current time, it makes expired entries visible.
@@ -105,33 +104,11 @@ _GET_TAILS = f"""
     order by picked.newest desc, e.seq
 """  # noqa: S608 - constant clauses
 
-_LIST_OWNERS = """
-    select distinct s.tenant, s.tier, s.owner, s.agent, ''
-    from recollect.spaces s
-    where s.tenant = %(tenant)s
-        and exists (select 1 from recollect.entries e where e.tenant = %(tenant)s and e.space = s.id)
-    order by s.tier, s.owner, s.agent
-"""
 
-# Spaces of logs, by their tiers: in the spaces of other tiers, `next_seq` counts items or fences.
-_GET_LAST_SEQS = """
-    select tenant, tier, owner, agent, session, next_seq
-    from recollect.spaces
-    where (%(tenant)s::text is null or tenant = %(tenant)s) and next_seq > 0
-        and tier in ('conversation', 'episodic', 'working')
-"""
-
-
-class PostgresLog(ABC):
-    """The `Log` protocol."""
+class PostgresLog(Log):
+    """The methods of logs."""
 
     _server: PostgresServer
-
-    @abstractmethod
-    async def write(self, *writes: Write) -> None: ...
-
-    async def append(self, *appends: Append) -> list[Entry | None]:
-        return await append_and_read(self, appends)
 
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         if not ids:
@@ -177,14 +154,6 @@ class PostgresLog(ABC):
         now = _MIN_BIGINT if hidden else self._server.now_micros
         values = {**encode_space(owner), "besides": "", "now": now, "others": _NO_LIMIT}
         return [decode_space(row) for row in await self._server.read(owner.tenant, _LIST_LOGS, values)][::-1]
-
-    async def last_seqs(self, tenant: str | None = None) -> dict[Space, int]:
-        rows = await self._server.read(tenant, _GET_LAST_SEQS, {"tenant": escape_text(tenant)})
-        return {decode_space(row[:5]): row[5] for row in rows}
-
-    async def owners(self, tenant: str) -> list[Space]:
-        rows = await self._server.read(tenant, _LIST_OWNERS, {"tenant": escape_text(tenant)})
-        return [decode_space(row) for row in rows]
 
 
 def _build_tail(space: Space, rows: Sequence[Sequence[Any]]) -> LogTail:

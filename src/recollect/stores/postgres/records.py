@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pgvector import HalfVector
 
-from recollect.clock import from_micros, to_micros
+from recollect.clock import to_micros
 from recollect.errors import Conflict, RecollectError
-from recollect.stores.base import SpaceCount
+from recollect.stores.base import Records
 from recollect.stores.codec import pack_vectors
 from recollect.stores.filters import Condition, Scalar, Where, iter_metadata_paths
 from recollect.stores.postgres.connections import SqlParams
@@ -230,13 +230,6 @@ _GET_LAST_TURNS = f"""
     order by r.position desc, r.id desc
     limit %(limit)s
 """
-_COUNT_SPACES = """
-    select s.tenant, s.tier, s.owner, s.agent, s.session, count(*), max(r.created_at)
-    from recollect.spaces s
-    join recollect.records r on r.tenant = s.tenant and r.space = s.id
-    where %(tenant)s::text is null or s.tenant = %(tenant)s
-    group by s.tenant, s.tier, s.owner, s.agent, s.session
-"""
 GET_TOTAL_SIZE = """
     select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
     from pg_class c
@@ -252,7 +245,7 @@ _FIND_UNEMBEDDED = f"""
 """  # noqa: S608
 
 
-class PostgresRecords(ABC):
+class PostgresRecords(Records):
     """The `Records` protocol without search, and a buffer of accesses that are written in the background."""
 
     def __init__(self, server: PostgresServer) -> None:
@@ -315,12 +308,6 @@ class PostgresRecords(ABC):
     async def size(self) -> int:
         [(size,)] = await self._server.read(None, GET_TOTAL_SIZE)
         return int(size)
-
-    async def spaces(self, tenant: str | None = None) -> list[SpaceCount]:
-        async with self._server.begin_read(tenant) as work:
-            rows = await work.fetch_rows(_COUNT_SPACES, {"tenant": escape_text(tenant)})
-        counts = [SpaceCount(decode_space(row[:5]), row[5], from_micros(row[6])) for row in rows]
-        return sorted(counts, key=lambda count: str(count.space).split("/"))
 
     async def model(self) -> Model | None:
         [(models,)] = await self._server.read(None, GET_MODELS)

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from recollect.clock import Clock, from_micros, to_micros
 from recollect.errors import StoreClosed, Unsupported
-from recollect.stores.base import save_and_read_version
+from recollect.stores.base import SpaceTrace, get_space_names
 from recollect.stores.erasure import ErasureSelection
 from recollect.stores.health import (
     DurabilityRisk,
     IntegrityReport,
     ProgressCallback,
-    RepairTarget,
     ResourceUsage,
     StoreStats,
     ignore_progress,
@@ -29,28 +28,32 @@ from recollect.stores.postgres.erasure import LEDGER_LOCKS, PostgresErasure
 from recollect.stores.postgres.logs import PostgresLog
 from recollect.stores.postgres.migrations import list_migrations
 from recollect.stores.postgres.records import GET_TOTAL_SIZE
-from recollect.stores.postgres.row_codec import decode_space, unescape_text
+from recollect.stores.postgres.row_codec import decode_space, decode_timestamp, escape_text, unescape_text
 from recollect.stores.postgres.search import HNSW_INDEX_IS_VALID_SQL, HNSW_MIN_ITEMS, PostgresSearch
 from recollect.stores.postgres.tasks import PostgresTasks, is_intact
 from recollect.stores.postgres.transactions import PostgresServer, PostgresTransaction, build_locks
 from recollect.stores.validation import validate_write
-from recollect.stores.writes import Save, Touch, Write
-from recollect.types import Space
+from recollect.stores.writes import Touch, Write
 
 # Validation takes 30 µs per item; a larger batch would block the event loop for too long.
 _MAX_VALIDATED_INLINE = 64
 _ONE_WEEK = timedelta(days=7)
 _STUCK_SECONDS = 60
 
-_LIST_TENANTS = """
-    select distinct s.tenant
+# In the spaces of other tiers, `next_seq` counts items or fences.
+_TRACE_SPACES = """
+    select s.tenant, s.tier, s.owner, s.agent, s.session, r.items, r.newest,
+        exists (select 1 from recollect.entries e where e.tenant = s.tenant and e.space = s.id),
+        case when s.next_seq > 0 and s.tier in ('conversation', 'episodic', 'working') then s.next_seq end,
+        exists (select 1 from recollect.tasks t where t.tenant = s.tenant and t.space = s.id)
     from recollect.spaces s
-    where exists (select 1 from recollect.records r where r.tenant = s.tenant and r.space = s.id)
-        or exists (select 1 from recollect.entries e where e.tenant = s.tenant and e.space = s.id)
-        or exists (select 1 from recollect.tasks t where t.tenant = s.tenant and t.space = s.id)
+    cross join lateral (
+        select count(*) as items, max(created_at) as newest
+        from recollect.records
+        where tenant = s.tenant and space = s.id
+    ) r
+    where %(tenant)s::text is null or s.tenant = %(tenant)s
 """
-
-_LIST_SPACES = "select tenant, tier, owner, agent, session from recollect.spaces order by id"
 
 # Statistics.
 
@@ -176,9 +179,6 @@ class PostgresStore(PostgresSearch, PostgresLog, PostgresTasks, PostgresErasure)
             plan = await plan_writes(work, batches, work.first_results)
             await work.commit(plan.build_statements(work))
 
-    async def save(self, save: Save) -> int:
-        return await save_and_read_version(self, save)
-
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
         await self._flush_accesses()
         selection = replace(doomed, writes=tuple(_validate_writes(doomed.writes)))
@@ -186,24 +186,17 @@ class PostgresStore(PostgresSearch, PostgresLog, PostgresTasks, PostgresErasure)
         async with self._server.begin_write(None, locks, has_deadline=False) as work:
             await delete_selection(work, id, selection)
 
-    async def list_traced_spaces(self) -> list[Space]:
-        return [decode_space(row) for row in await self._server.read(None, _LIST_SPACES)]
-
-    async def tenants(self) -> list[str]:
-        async with self._server.begin_read(None) as work:
-            return sorted(unescape_text(tenant) for (tenant,) in await work.fetch_rows(_LIST_TENANTS))
+    async def trace_spaces(self, tenant: str | None = None) -> list[SpaceTrace]:
+        async with self._server.begin_read(tenant) as work:
+            rows = await work.fetch_rows(_TRACE_SPACES, {"tenant": escape_text(tenant)})
+        traces = [SpaceTrace(decode_space(row[:5]), row[5], decode_timestamp(row[6]), *row[7:]) for row in rows]
+        return sorted(traces, key=lambda trace: get_space_names(trace.space))
 
     async def backup(self, path: str) -> None:
         raise Unsupported(
             f"Recollect does not back up a PostgreSQL server; for a copy at {path}, run: "
             f"pg_dump --format=custom --file={path} URL"
         )
-
-    async def repair(self, what: RepairTarget) -> None:
-        raise Unsupported(f"a PostgreSQL server maintains the {what} itself; there is nothing to repair")
-
-    async def check(self) -> list[str]:
-        return (await self.check_integrity()).problems
 
     async def read_stats(self) -> StoreStats:
         async with self._server.begin_read(None) as work:

@@ -11,6 +11,7 @@ from typing import Any
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
+from recollect.stores.base import Tasks
 from recollect.stores.codec import decode_choice, detects_corruption
 from recollect.stores.leases import LeaseRequest
 from recollect.stores.postgres.connections import Rows, SqlParams, SqlStatement
@@ -19,7 +20,6 @@ from recollect.stores.postgres.row_codec import (
     build_handle,
     build_space_handle,
     build_space_params,
-    decode_space,
     decode_timestamp,
     encode_json,
     encode_timestamp,
@@ -97,13 +97,6 @@ _FIND_EXPIRED = f"""
     order by t.expires_at, t.id
     limit %(limit)s
 """
-_LIST_TASK_SPACES = """
-    select s.tenant, s.tier, s.owner, s.agent, s.session
-    from recollect.spaces s
-    where s.tenant = %(tenant)s
-        and exists (select 1 from recollect.tasks t where t.tenant = %(tenant)s and t.space = s.id)
-"""
-
 _OF_TASK = f"tenant = %(tenant)s and space = {SPACE_ID_SQL} and task = %(task)s and exists ({_GET_TASK})"
 _GET_CHECKPOINTS = f"""
     select version, fence, schema, state, sha256, at
@@ -131,7 +124,7 @@ _INCREMENT_FENCE = """
 """
 
 
-class PostgresTasks:
+class PostgresTasks(Tasks):
     """The `Tasks` protocol without `save`."""
 
     _server: PostgresServer
@@ -202,20 +195,11 @@ class PostgresTasks:
         }
         return list(map(_decode_task, await self._read(space, _FIND_EXPIRED, **values)))
 
-    async def task_spaces(self, tenant: str) -> list[Space]:
-        rows = await self._server.read(tenant, _LIST_TASK_SPACES, {"tenant": escape_text(tenant)})
-        return sorted(map(decode_space, rows), key=str)
-
-    async def checkpoint(
-        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
-    ) -> Checkpoint | None:
+    async def checkpoints(
+        self, space: Space, task: str, *, version: int | None = None, limit: int = 1000, hidden: bool = False
+    ) -> list[Checkpoint]:
         of_task = {"task": build_handle(task), "hidden": hidden}
-        rows = await self._read(space, _GET_CHECKPOINTS, **of_task, version=version, limit=1)
-        return _decode_checkpoint(rows[0]) if rows else None
-
-    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
-        of_task = {"task": build_handle(task), "hidden": hidden}
-        rows = await self._read(space, _GET_CHECKPOINTS, **of_task, version=None, limit=None)
+        rows = await self._read(space, _GET_CHECKPOINTS, **of_task, version=version, limit=validate_limit(limit))
         return list(map(_decode_checkpoint, rows))
 
     async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:

@@ -200,14 +200,14 @@ class RedisConnections:
         self._idle: list[Any] = []
         self._busy: set[Any] = set()
 
-    async def request(self, command: str, *parts: bytes | int | str) -> Any:
+    async def request(self, *command: bytes | int | str) -> Any:
         """Return the reply to a command as bytes."""
         async with self._free:
             connection = self._idle.pop() if self._idle else self._pool.make_connection()  # type: ignore[no-untyped-call]
             self._busy.add(connection)
             try:
                 async with asyncio.timeout(self._timeout):
-                    return await self._exchange(connection, _encode_command(command, *parts))
+                    return await self._exchange(connection, _encode_command(*command))
             except TimeoutError as error:
                 raise exceptions.TimeoutError(f"no answer within {self._timeout:g} seconds") from error
             finally:

@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from typing import Any, get_args
 from redis import exceptions
 
 from recollect.clock import to_micros
-from recollect.errors import Conflict, NotFound, StoreCorrupt, Unsupported
+from recollect.errors import Conflict, StoreCorrupt, Unsupported
 from recollect.stores.codec import (
     decode_choice,
     decode_counts,
@@ -34,7 +34,16 @@ from recollect.stores.codec import (
     detect_corruption,
     detects_corruption,
 )
-from recollect.stores.erasure import ByteScan, ErasurePhase, ErasureReceipt, ErasureRecord, ErasureSelection
+from recollect.stores.erasure import (
+    ByteScan,
+    ErasureChange,
+    ErasurePhase,
+    ErasureReceipt,
+    ErasureRecord,
+    ErasureSelection,
+    ErasureStore,
+    require_erasure,
+)
 from recollect.stores.redis import codec
 from recollect.stores.redis.client import RedisClient, RedisPrimary, decode_reply
 from recollect.stores.redis.codec import decode_entry_fields, decode_task, encode_expiry
@@ -111,7 +120,7 @@ class _OwnerErasure:
         ]
 
 
-class RedisErasureLedger(RedisOwners):
+class RedisErasureLedger(RedisOwners, ErasureStore):
     """The ledger of erasures, and their deletions. A row is replaced only if it is as it was read."""
 
     def __init__(self, client: RedisClient, clock: RedisServerClock) -> None:
@@ -148,32 +157,20 @@ class RedisErasureLedger(RedisOwners):
             for id in [*([] if unfinished else chain), *(id for _, id in waiting)]
         ]
 
-    async def add_erasure(self, record: ErasureRecord) -> None:
-        await self._client.execute("HSETNX", _ROWS_KEY, codec.encode_text(record.id), _encode_erasure(record))
-
-    async def mark_deleted(self, id: str) -> None:
-        await self.recover_counts()
-        now = self._clock()
-
-        async def mark(row: ErasureRecord) -> tuple[ErasureRecord, bytes]:
-            return replace(row, phase="deleted", deleted_at=now) if row.phase == "entered" else row, b"-"
-
-        await self._update_row(id, mark)
-
-    async def finish_erasure(self, receipt: ErasureReceipt) -> ErasureReceipt:
-        now = self._clock()
-
-        async def complete(row: ErasureRecord) -> tuple[ErasureRecord, bytes]:
-            if row.receipt is not None:  # completed by another process
-                return row, b"-"
-            last = await self._client.execute("LINDEX", _CHAIN_KEY, -1)
-            previous = (await self._load_row(last.decode()))[1].receipt if last else None
-            completed = receipt.chain_to(None if previous is None else previous.sha256, now)
-            return replace(row, phase="complete", receipt=completed), last or b""
-
-        finished = (await self._update_row(receipt.id, complete)).receipt
-        assert finished is not None
-        return finished
+    async def change_erasure(self, id: str, change: ErasureChange) -> ErasureRecord:
+        if await self._client.execute("HEXISTS", _ROWS_KEY, codec.encode_text(id)):
+            await self.recover_counts()
+        for _ in range(_MAX_SWAP_ATTEMPTS):
+            seen = await self._client.execute("HGET", _ROWS_KEY, codec.encode_text(id))
+            before = None if seen is None else _decode_erasure(id, seen)
+            link = await self._client.execute("LINDEX", _CHAIN_KEY, -1)
+            last = None if link is None else await self._load_row(link.decode())
+            row = change(before, None if last is None else last.receipt)
+            is_finished = row.receipt is not None and (before is None or before.receipt is None)
+            args = (codec.encode_text(id), seen or b"", _encode_erasure(row), (link or b"") if is_finished else b"-")
+            if await self._client.run_script("swap", (_ROWS_KEY, _CHAIN_KEY), args) == b"ok":
+                return row
+        raise Conflict(f"too many processes work on erasure {id} at once; try again later")
 
     async def recover_counts(self) -> None:
         """Add the counts that a crash has left in markers to the ledger."""
@@ -192,27 +189,13 @@ class RedisErasureLedger(RedisOwners):
             await self.salt(), await self._client.execute("LRANGE", _EVIDENCE_PREFIX + id, 0, -1)
         )
 
-    async def _load_row(self, id: str) -> tuple[bytes, ErasureRecord]:
+    async def _load_row(self, id: str) -> ErasureRecord | None:
         row = await self._client.execute("HGET", _ROWS_KEY, codec.encode_text(id))
-        if row is None:
-            raise NotFound(f"no erasure {id!r} in this store's ledger; add it first")
-        return row, _decode_erasure(id, row)
-
-    async def _update_row(
-        self, id: str, change: Callable[[ErasureRecord], Awaitable[tuple[ErasureRecord, bytes]]]
-    ) -> ErasureRecord:
-        """Replace a row by what `change` returns: the new row, and the end of the chain to add it to, or `-`."""
-        for _ in range(_MAX_SWAP_ATTEMPTS):
-            seen, row = await self._load_row(id)
-            new, last = await change(row)
-            args = (codec.encode_text(id), seen, _encode_erasure(new), last)
-            if await self._client.run_script("swap", (_ROWS_KEY, _CHAIN_KEY), args) == b"ok":
-                return new
-        raise Conflict(f"too many processes work on erasure {id} at once; try again later")
+        return None if row is None else _decode_erasure(id, row)
 
     async def _delete(self, id: str, doomed: ErasureSelection) -> None:
         """Delete the selection, owner by owner."""
-        await self._load_row(id)
+        require_erasure(id, await self._load_row(id))
         await self.recover_counts()
         tasks: list[codec.TaskName] = []
         for write in doomed.writes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from recollect.clock import to_utc
 from recollect.stores import leases
-from recollect.stores.base import LogTail, TailLimits
+from recollect.stores.base import Log, LogTail, SpaceTrace, TailLimits, Tasks, get_space_names
 from recollect.stores.codec import detect_corruption
 from recollect.stores.redis import codec
 from recollect.stores.redis.client import RedisClient
@@ -42,42 +42,26 @@ class RedisOwners:
         self._client = client
         self._clock = clock
 
-    async def tenants(self) -> list[str]:
-        found: set[str] = set()
-        async for prefix, (tenant, _, _), _ in self._iterate_owners():
-            if tenant not in found and (await self._read_log_names(prefix) or await self._read_task_names(prefix)):
-                found.add(tenant)
-        return sorted(found)
-
-    async def owners(self, tenant: str) -> list[Space]:
-        spaces = await self._list_spaces(tenant, self._read_log_names)
-        return sorted({replace(space, session="") for space in spaces}, key=lambda s: (s.tier, s.user, s.agent))
-
-    async def task_spaces(self, tenant: str) -> list[Space]:
-        return sorted(await self._list_spaces(tenant, self._read_task_names), key=str)
-
-    async def last_seqs(self, tenant: str | None = None) -> dict[Space, int]:
-        found: dict[Space, int] = {}
-        async for _, owner, fields in self._iterate_owners(tenant):
+    async def trace_spaces(self, tenant: str | None = None) -> list[SpaceTrace]:
+        traces: dict[Space, SpaceTrace] = {}
+        async for prefix, owner, fields in self._iterate_owners(tenant):
+            names = [name.partition(b":")[2] for name in fields if name.startswith((b"seq:", b"fence:"))]
+            logs = await self._client.execute("HKEYS", prefix + b"logs")
+            with_entries = await self._find_existing(prefix, logs)
+            with_tasks = set(await self._client.execute("SMEMBERS", prefix + b"spaces"))
             with detect_corruption(f"the count of a log of tenant {owner[0]!r}"):
-                found |= {
-                    parse_space(owner, name.removeprefix(b"seq:")): int(last)
-                    for name, last in fields.items()
-                    if name.startswith(b"seq:")
-                }
-        return found
-
-    async def list_traced_spaces(self) -> list[Space]:
-        found: dict[Space, None] = {}
-        async for prefix, owner, fields in self._iterate_owners():
-            counted = [name.partition(b":")[2] for name in fields if name.startswith((b"seq:", b"fence:"))]
-            with_logs = await self._client.execute("HKEYS", prefix + b"logs")
-            with_tasks = await self._client.execute("SMEMBERS", prefix + b"spaces")
-            spaces = [parse_space(owner, name) for name in (*counted, *with_logs, *with_tasks)]
-            # All tasks of an owner without spaces were dropped before any was claimed.
-            tenant, user, agent = owner
-            found |= dict.fromkeys(spaces or [Space(tenant, "checkpoints", user, agent)])
-        return list(found)
+                for name in (*names, *logs, *with_tasks):
+                    space, last = parse_space(owner, name), fields.get(b"seq:" + name)
+                    traces[space] = SpaceTrace(
+                        space,
+                        has_entries=name in with_entries,
+                        last_seq=None if last is None else int(last),
+                        has_tasks=name in with_tasks,
+                    )
+            if not names and not logs and not with_tasks:  # all its tasks were dropped before any was claimed
+                space = Space(owner[0], "checkpoints", owner[1], owner[2])
+                traces[space] = SpaceTrace(space)
+        return sorted(traces.values(), key=lambda trace: get_space_names(trace.space))
 
     async def _iterate_owners(
         self, tenant: str | None = None
@@ -92,36 +76,27 @@ class RedisOwners:
                 if b"names" in fields:
                     yield prefix, decode_owner(fields[b"names"]), fields
 
-    async def _list_spaces(self, tenant: str, read_names: Callable[[bytes], Awaitable[list[bytes]]]) -> list[Space]:
-        """Return the spaces that `read_names` finds for each owner of a tenant."""
-        owners = [(prefix, owner) async for prefix, owner, _ in self._iterate_owners(tenant)]
-        return [parse_space(owner, name) for prefix, owner in owners for name in await read_names(prefix)]
-
-    async def _read_task_names(self, prefix: bytes) -> list[bytes]:
-        return list(await self._client.execute("SMEMBERS", prefix + b"spaces"))
-
-    async def _read_log_names(self, prefix: bytes) -> list[bytes]:
-        """Return the name of one log for each tier that an owner has logs of."""
-        tiers: dict[bytes, list[bytes]] = {}
-        for name in await self._client.execute("HKEYS", prefix + b"logs"):
-            tiers.setdefault(name.partition(b"/")[0], []).append(name)
-        return [names[0] for names in tiers.values() if await self._has_any_log(prefix, names)]
-
-    async def _has_any_log(self, prefix: bytes, names: Sequence[bytes]) -> bool:
-        # The server may have purged a log that its owner still lists.
+    async def _find_existing(self, prefix: bytes, names: Sequence[bytes]) -> set[bytes]:
+        """Return the names of logs that have entries: the server may have purged a log that its owner still lists."""
+        found: set[bytes] = set()
         for start in range(0, len(names), _KEYS_PER_COMMAND):
-            keys = [prefix + b"order:" + name for name in names[start : start + _KEYS_PER_COMMAND]]
-            if await self._client.execute("EXISTS", *keys):
-                return True
-        return False
+            page = names[start : start + _KEYS_PER_COMMAND]
+            keys = [prefix + b"order:" + name for name in page]
+            if await self._client.execute("EXISTS", *keys) == len(page):
+                found.update(page)
+            else:
+                found.update(
+                    [name for name, key in zip(page, keys, strict=True) if await self._client.execute("EXISTS", key)]
+                )
+        return found
 
     def _get_visibility_time(self, hidden: bool) -> datetime | None:
         """Return the time by which expired rows are hidden, or None to hide nothing."""
         return None if hidden else self._clock()
 
 
-class RedisLogs(RedisOwners):
-    """Reads of the Log protocol."""
+class RedisLogs(RedisOwners, Log):
+    """Reads of logs."""
 
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         names = [encode_text(id) for id in dict.fromkeys(ids)]
@@ -193,8 +168,8 @@ def _build_tail(space: Space, answer: bytes) -> LogTail:
     return LogTail(space, texts, kinds, lambda at: codec.build_entry(*rows[at]))
 
 
-class RedisTasks(RedisOwners):
-    """Reads of the Tasks protocol: a hash of rows for each space, and sorted sets of task names and expiry times."""
+class RedisTasks(RedisOwners, Tasks):
+    """Reads of tasks: a hash of rows for each space, and sorted sets of task names and expiry times."""
 
     async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
         row = await self._client.execute("HGET", codec.build_key(b"tasks", space), encode_text(task))
@@ -225,16 +200,14 @@ class RedisTasks(RedisOwners):
             space, names, lambda task: leases.is_expired_by(task, end, now), validate_limit(limit)
         )
 
-    async def checkpoint(
-        self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
-    ) -> Checkpoint | None:
-        wanted = b"" if version is None else b"%d" % version
-        found = await self._load_versions((space, task), wanted, hidden)
-        return found[0] if found else None
-
-    async def checkpoints(self, space: Space, task: str, *, hidden: bool = False) -> list[Checkpoint]:
-        found = await self._load_versions((space, task), b"*", hidden)
-        return sorted(found, key=lambda checkpoint: checkpoint.version, reverse=True)
+    async def checkpoints(
+        self, space: Space, task: str, *, version: int | None = None, limit: int = 1000, hidden: bool = False
+    ) -> list[Checkpoint]:
+        # The script returns the newest version for an empty text, and all for an asterisk.
+        wanted = b"%d" % version if version is not None else b"" if limit == 1 else b"*"
+        pairs = await self._run_task_script((space, task), (b"versions",), wanted, hidden)
+        found = [codec.decode_checkpoint(version, value) for version, value in pairs]
+        return sorted(found, key=lambda saved: saved.version, reverse=True)[: validate_limit(limit)]
 
     async def steps(self, space: Space, task: str, *, hidden: bool = False) -> list[Step]:
         pairs = await self._run_task_script((space, task), (b"steps", b"course"), b"", hidden)
@@ -251,10 +224,6 @@ class RedisTasks(RedisOwners):
                 if not codec.decode_checkpoint(version, value).intact
             ]
         return found
-
-    async def _load_versions(self, name: TaskName, wanted: bytes, hidden: bool) -> list[Checkpoint]:
-        pairs = await self._run_task_script(name, (b"versions",), wanted, hidden)
-        return [codec.decode_checkpoint(version, value) for version, value in pairs]
 
     async def _run_task_script(
         self, name: TaskName, kinds: Sequence[bytes], wanted: bytes, hidden: bool

@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import cast
 
 from recollect.clock import Clock, system_clock
 from recollect.errors import StoreFull, StoreUnavailable, Unsupported
 from recollect.stores import base, leases
 from recollect.stores.erasure import ByteScan, ErasureSelection
-from recollect.stores.health import IntegrityReport, ProgressCallback, RepairTarget, StoreStats, ignore_progress
+from recollect.stores.health import IntegrityReport, ProgressCallback, StoreStats, ignore_progress
 from recollect.stores.redis import health
 from recollect.stores.redis.client import RedisClient, RedisTimeouts, redact_url
 from recollect.stores.redis.codec import decode_task, encode_expiry
@@ -35,7 +34,7 @@ def create_batch_id() -> str:
 
 
 class RedisStore(RedisLogs, RedisTasks, RedisErasureLedger):
-    """Log, Tasks and ErasureStore on a Redis or Valkey server or cluster, shared with other processes."""
+    """Logs, tasks and erasures on a Redis or Valkey server or cluster, shared with other processes."""
 
     def __init__(self, client: RedisClient, clock: RedisServerClock, create_id: Callable[[], str]) -> None:
         super().__init__(client, clock)
@@ -117,18 +116,12 @@ class RedisStore(RedisLogs, RedisTasks, RedisErasureLedger):
     async def close(self) -> None:
         await self._client.close()
 
-    async def check(self) -> list[str]:
-        return (await self.check_integrity()).problems
-
     async def read_stats(self) -> StoreStats:
         return health.build_stats(await self._client.read_nodes())
 
     async def check_integrity(self, tell: ProgressCallback = ignore_progress) -> IntegrityReport:
         tell("checksums")
         return IntegrityReport(faults=tuple(await self._find_damaged_checkpoints()))
-
-    async def repair(self, what: RepairTarget) -> None:
-        raise Unsupported(f"a Redis server maintains its {what} itself; there is nothing to repair")
 
     async def backup(self, path: str) -> None:
         raise Unsupported(
@@ -138,16 +131,11 @@ class RedisStore(RedisLogs, RedisTasks, RedisErasureLedger):
 
     # Erasure
 
-    @property
-    def receipts(self) -> Path | None:
-        """None: there is no directory for receipts beside a server. The memory's other stores keep them."""
-        return None
-
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
         await self._delete(id, doomed)
         await self._physical_erasure.reset_seen_rewrites()
 
-    async def purge_copies(self) -> bool:
+    async def purge_copies(self, *, thorough: bool = False) -> bool:
         self._committer.clear_cache()
         return await self._physical_erasure.rewrite_files()
 

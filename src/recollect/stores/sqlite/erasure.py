@@ -14,9 +14,17 @@ from typing import Any
 import apsw
 
 from recollect.clock import from_micros, to_micros
-from recollect.errors import Conflict, NotFound, StoreFull, StoreUnavailable
-from recollect.stores.codec import decode_text, detect_corruption, detects_corruption
-from recollect.stores.erasure import ByteScan, ErasureReceipt, ErasureRecord, ErasureSelection
+from recollect.errors import Conflict, StoreFull, StoreUnavailable
+from recollect.stores.codec import detect_corruption, detects_corruption
+from recollect.stores.erasure import (
+    ByteScan,
+    ErasureChange,
+    ErasureReceipt,
+    ErasureRecord,
+    ErasureSelection,
+    ErasureStore,
+    require_erasure,
+)
 from recollect.stores.filters import iter_metadata_paths
 from recollect.stores.sqlite.backup import delete_migration_backups
 from recollect.stores.sqlite.connection import (
@@ -36,13 +44,13 @@ from recollect.stores.sqlite.records import (
     from_optional_micros,
     get_place_range,
     get_vector_range,
+    to_optional_micros,
     unindex_terms,
 )
 from recollect.stores.sqlite.search import SqliteRecords
 from recollect.stores.sqlite.threads import run_in_reader, run_in_writer, validate_writes
 from recollect.stores.traces import DeletionTraces, select_pieces
 from recollect.stores.writes import Put
-from recollect.types import Space
 
 # The ledger
 
@@ -56,16 +64,14 @@ _SELECT_ERASURES = f"""
     where phase <> 'complete' or not ?
     order by link is null, link, requested_at, id"""  # noqa: S608
 _SELECT_ERASURE = f"select {', '.join(_ERASURE_COLUMNS)} from erasures where id = ?"  # noqa: S608
-_INSERT_ERASURE = """
-    insert or ignore into erasures (id, subject, parts, phase, requested_at, elsewhere)
-    values (?, ?, ?, 'entered', ?, ?)"""
-_UPDATE_ERASURE_COUNTS = "update erasures set erased = ?, rederived = rederived + ?, evidence = ? where id = ?"
-_MARK_DELETED = "update erasures set phase = 'deleted', deleted_at = ? where id = ? and phase = 'entered'"
+_SAVE_ERASURE = f"""
+    insert into erasures ({", ".join(_ERASURE_COLUMNS)}, link)
+    values ({", ".join("?" * len(_ERASURE_COLUMNS))}, ?)
+    on conflict (id) do update
+    set phase = excluded.phase, deleted_at = excluded.deleted_at, erased = excluded.erased,
+        rederived = excluded.rederived, evidence = excluded.evidence, receipt = excluded.receipt,
+        link = coalesce(link, excluded.link)"""  # noqa: S608
 _SELECT_LAST_RECEIPT = "select link, receipt from erasures where link is not null order by link desc limit 1"
-_COMPLETE_ERASURE = """
-    update erasures
-    set phase = 'complete', link = ?, receipt = ?, evidence = ?
-    where id = ? and phase <> 'complete'"""
 # Every process drops the cached spaces that it has loaded before this count.
 _INCREMENT_WIPED = """
     insert into meta (name, value) values ('wiped', '1')
@@ -96,7 +102,7 @@ _SAVE_LAST_NUMBER = """
     on conflict do update set value = cast(max(cast(value as integer), cast(excluded.value as integer)) as text)"""
 
 
-class SqliteErasure(SqliteRecords):
+class SqliteErasure(SqliteRecords, ErasureStore):
     """The erasure methods of a store."""
 
     _purge_blocker = ""  # what has prevented the last purge
@@ -119,18 +125,22 @@ class SqliteErasure(SqliteRecords):
         connection.execute("update meta set value = ? where name = 'salt'", (salt.hex(),))
 
     @run_in_reader
-    def list_traced_spaces(self, connection: apsw.Connection) -> list[Space]:
-        names = connection.execute("select tenant, tier, user, agent, session from spaces order by id")
-        return [Space(*row) for row in names]
-
-    @run_in_reader
     def ledger(self, connection: apsw.Connection, *, unfinished: bool = False) -> list[ErasureRecord]:
         return [_decode_erasure(row) for row in connection.execute(_SELECT_ERASURES, (unfinished,))]
 
     @run_in_writer(frees=True)
-    def add_erasure(self, connection: apsw.Connection, record: ErasureRecord) -> None:
-        values = json.dumps(record.parts), to_micros(record.requested_at), json.dumps(dict(record.elsewhere))
-        connection.execute(_INSERT_ERASURE, (record.id, record.subject, *values))
+    def change_erasure(self, connection: apsw.Connection, id: str, change: ErasureChange) -> ErasureRecord:
+        before = _load_erasure(connection, id)
+        link, last = connection.execute(_SELECT_LAST_RECEIPT).fetchone() or (0, None)
+        with detect_corruption("the last receipt in the ledger of erasures"):
+            row = change(before, None if last is None else ErasureReceipt.from_json(json.loads(last)))
+        if row.receipt is not None and (before is None or before.receipt is None):
+            spaces, traces = _unpack_evidence(_load_salt(connection), row.evidence)
+            row = replace(row, evidence=_pack_evidence(spaces, traces.sample))
+            _save_erasure(connection, row, link + 1)
+        else:
+            _save_erasure(connection, row)
+        return row
 
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
         await self._wait_for_flush()
@@ -155,22 +165,23 @@ class SqliteErasure(SqliteRecords):
                 _delete_unused_paths(connection, number)
         finally:
             connection.preupdate_hook(None)
-        before, salt = _load_erasure(connection, id), _load_salt(connection)
+        before, salt = require_erasure(id, _load_erasure(connection, id)), _load_salt(connection)
         spaces, traces = _unpack_evidence(salt, before.evidence)
         traces = traces.merge(DeletionTraces.from_pieces(salt, content.pieces))
-        evidence = _pack_evidence(spaces | tiers.keys(), traces)
         counts = Counter(before.erased)
         for number, rows in content.rows.items():
             counts[tiers[number]] += rows
         rederived = sum(isinstance(write, Put) for write in selection.writes)
-        connection.execute(_UPDATE_ERASURE_COUNTS, (json.dumps(counts), rederived, evidence, id))
+        after = replace(
+            before,
+            erased=counts,
+            rederived=before.rederived + rederived,
+            evidence=_pack_evidence(spaces | tiers.keys(), traces),
+        )
+        _save_erasure(connection, after)
         connection.execute(_INCREMENT_WIPED)
 
-    @run_in_writer(frees=True)
-    def mark_deleted(self, connection: apsw.Connection, id: str) -> None:
-        connection.execute(_MARK_DELETED, (to_micros(self._clock()), id))
-
-    async def purge_copies(self) -> bool:
+    async def purge_copies(self, *, thorough: bool = False) -> bool:
         self._vector_cache.clear()
         self._term_cache.clear()
         self._speaker_cache.clear()
@@ -183,22 +194,6 @@ class SqliteErasure(SqliteRecords):
         # Reported once, by the scan after the purge: a scan also verifies receipts of long ago.
         blocker, self._purge_blocker = self._purge_blocker, ""
         return replace(scan_file(connection, self.path, evidence), waits=(blocker,) if blocker else ())
-
-    @run_in_writer(frees=True)
-    def finish_erasure(self, connection: apsw.Connection, receipt: ErasureReceipt) -> ErasureReceipt:
-        record = _load_erasure(connection, receipt.id)
-        if record.receipt is not None:  # another process has finished it
-            return record.receipt
-        last = connection.execute(_SELECT_LAST_RECEIPT).fetchone()
-        link, previous = 0, None
-        if last is not None:
-            with detect_corruption("the last receipt in the ledger of erasures"):
-                link, previous = last[0], decode_text("sha256", json.loads(last[1])["sha256"])
-        receipt = receipt.chain_to(previous, self._clock())
-        spaces, traces = _unpack_evidence(_load_salt(connection), record.evidence)
-        sample = _pack_evidence(spaces, traces.sample)
-        connection.execute(_COMPLETE_ERASURE, (link + 1, json.dumps(receipt.as_json()), sample, receipt.id))
-        return receipt
 
 
 def _pack_evidence(spaces: set[int], traces: DeletionTraces) -> bytes:
@@ -240,10 +235,16 @@ def _load_salt(connection: apsw.Connection) -> bytes:
     return bytes.fromhex(connection.execute("select value from meta where name = 'salt'").get)
 
 
-def _load_erasure(connection: apsw.Connection, id: str) -> ErasureRecord:
-    for row in connection.execute(_SELECT_ERASURE, (id,)):
-        return _decode_erasure(row)
-    raise NotFound(f"no erasure {id!r} in this store's ledger; add it first")
+def _load_erasure(connection: apsw.Connection, id: str) -> ErasureRecord | None:
+    return next((_decode_erasure(row) for row in connection.execute(_SELECT_ERASURE, (id,))), None)
+
+
+def _save_erasure(connection: apsw.Connection, record: ErasureRecord, link: int | None = None) -> None:
+    """Insert or replace a row of the ledger; `link` is its place in the chain."""
+    values = record.as_json_columns()
+    values["requested_at"] = to_micros(record.requested_at)
+    values["deleted_at"] = to_optional_micros(record.deleted_at)
+    connection.execute(_SAVE_ERASURE, (*(values[name] for name in _ERASURE_COLUMNS), link))
 
 
 @detects_corruption("a row of the ledger of erasures")

@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 
 from recollect.clock import to_micros
+from recollect.stores.base import Store
 from recollect.stores.codec import VECTOR_DTYPE
 from recollect.stores.health import (
     DurabilityRisk,
@@ -112,7 +113,7 @@ _COUNT_SUPERSEDED = "select count(*) from records where valid_to is not null and
 _SELECT_BACKUP_TIME = "select cast(value as integer) from meta where name = 'backed_up'"
 
 
-class SqliteHealth(SqliteStoreBase):
+class SqliteHealth(SqliteStoreBase, Store):
     """The health methods of a store, and its backup."""
 
     _pending_backup_note: Future[object] | None = None
@@ -136,9 +137,6 @@ class SqliteHealth(SqliteStoreBase):
             has_reserve=self._writer.reserve_file.exists,
             blocked_by=await asyncio.to_thread(_describe_lock, self.path, self._key),
         )
-
-    async def check(self) -> list[str]:
-        return (await self.check_integrity()).problems
 
     @run_in_reader
     def check_integrity(self, connection: apsw.Connection, tell: ProgressCallback = ignore_progress) -> IntegrityReport:

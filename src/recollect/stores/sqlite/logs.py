@@ -11,7 +11,7 @@ import apsw
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import BadInput
-from recollect.stores.base import LogTail, TailLimits
+from recollect.stores.base import Log, LogTail, TailLimits
 from recollect.stores.codec import detects_corruption
 from recollect.stores.sqlite.records import (
     MAX_SEQ,
@@ -81,21 +81,8 @@ _SELECT_LOGS = """
     order by last desc, session desc
     limit ?7"""
 
-_SELECT_OWNERS = """
-    select distinct tenant, tier, user, agent
-    from spaces
-    where tenant = ?1
-        and exists (select 1 from entries where place between spaces.id << ?2 and ((spaces.id + 1) << ?2) - 1)
-    order by tier, user, agent"""
 
-# Items and fences use the same column, so logs are recognized by their tier.
-_SELECT_LAST_SEQS = """
-    select tenant, tier, user, agent, session, next_seq
-    from spaces
-    where (?1 is null or tenant = ?1) and next_seq > 0 and tier in ('conversation', 'episodic', 'working')"""
-
-
-class SqliteLogs(SqliteStoreBase):
+class SqliteLogs(SqliteStoreBase, Log):
     """The log methods of a store."""
 
     async def append(self, *appends: Append) -> list[Entry | None]:
@@ -154,14 +141,6 @@ class SqliteLogs(SqliteStoreBase):
     def logs(self, connection: apsw.Connection, owner: Space, *, hidden: bool = False) -> list[Space]:
         newest = _find_newest_logs(connection, owner, self._get_expiry_bound(hidden=hidden), _NO_LIMIT)
         return [space for _, space in reversed(newest)]
-
-    @run_in_reader
-    def last_seqs(self, connection: apsw.Connection, tenant: str | None = None) -> dict[Space, int]:
-        return {Space(*names): last for *names, last in connection.execute(_SELECT_LAST_SEQS, (tenant,))}
-
-    @run_in_reader
-    def owners(self, connection: apsw.Connection, tenant: str) -> list[Space]:
-        return [Space(*row) for row in connection.execute(_SELECT_OWNERS, (tenant, SEQ_BITS))]
 
     def _get_expiry_bound(self, *, hidden: bool) -> int:
         """Return the time in microseconds after which a visible entry must expire."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import to_micros
-from recollect.stores.base import SpaceCount, Vector
+from recollect.stores.base import Records, Vector
 from recollect.stores.codec import VECTOR_DTYPE
 from recollect.stores.filters import Condition, Scalar, Where
 from recollect.stores.search import (
@@ -37,7 +37,6 @@ from recollect.stores.sqlite.records import (
     build_for_each_generation,
     decode_item,
     find_space_id,
-    from_optional_micros,
     get_vector_range,
     load_active_table,
     parse_model,
@@ -239,15 +238,10 @@ _SELECT_SPEAKERS = """
         where known.speaker is not null
     )
     select speaker from known where speaker is not null"""
-_SELECT_SPACES = """
-    select tenant, tier, user, agent, session, items, (select max(created_at) from records where space = spaces.id)
-    from spaces
-    where items > 0 and (?1 is null or tenant = ?1)
-    order by tenant, tier, user, agent, session"""
 _SELECT_ITEM_VECTORS = build_for_each_generation("select data from VECTORS where id >= ? and id < ? order by id")
 
 
-class SqliteRecords(SqliteStoreBase):
+class SqliteRecords(SqliteStoreBase, Records):
     """The record methods of a store, with its two search caches and the accesses that are not written yet."""
 
     _vector_cache: SpaceCache[SqliteVectorMatrix]
@@ -294,11 +288,6 @@ class SqliteRecords(SqliteStoreBase):
     async def size(self) -> int:
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
-
-    @run_in_reader
-    def spaces(self, connection: apsw.Connection, tenant: str | None = None) -> list[SpaceCount]:
-        rows = connection.execute(_SELECT_SPACES, (tenant,))
-        return [SpaceCount(Space(*row[:5]), row[5], from_optional_micros(row[6])) for row in rows]
 
     @run_in_reader
     def model(self, connection: apsw.Connection) -> Model | None:

@@ -14,12 +14,13 @@ import apsw
 
 from recollect.clock import Clock, system_clock
 from recollect.errors import StoreClosed, StoreUnavailable
+from recollect.stores.base import SpaceTrace
 from recollect.stores.sqlite import logs, tasks
 from recollect.stores.sqlite.connection import EncryptionKey
 from recollect.stores.sqlite.erasure import SqliteErasure
 from recollect.stores.sqlite.integrity import SqliteHealth
 from recollect.stores.sqlite.migrations import open_migrated
-from recollect.stores.sqlite.records import SEQ_BITS, SqliteAccessBuffer, SqliteRecordWriter
+from recollect.stores.sqlite.records import SEQ_BITS, SqliteAccessBuffer, SqliteRecordWriter, from_optional_micros
 from recollect.stores.sqlite.search_cache import SpaceCache, SqliteTermCache, SqliteVectorMatrix
 from recollect.stores.sqlite.threads import SqliteReaderPool, SqliteWriter, run_in_reader
 from recollect.stores.writes import Append, Clear, Delete, Drop, Embed, Put, TaskWrite, Touch, Write
@@ -27,13 +28,16 @@ from recollect.types import Space
 
 _CACHE_MIB = 16
 
-_SELECT_TENANTS = """
-    select distinct tenant
+# Items and fences are numbered by the same column, so logs are recognized by their tier.
+_SELECT_SPACES = """
+    select tenant, tier, user, agent, session, items,
+        (select max(created_at) from records where space = spaces.id),
+        exists (select 1 from entries where place between spaces.id << ?2 and ((spaces.id + 1) << ?2) - 1),
+        iif(next_seq > 0 and tier in ('conversation', 'episodic', 'working'), next_seq, null),
+        exists (select 1 from tasks where space = spaces.id)
     from spaces
-    where exists (select 1 from records where space = spaces.id)
-        or exists (select 1 from entries where place between spaces.id << ?1 and ((spaces.id + 1) << ?1) - 1)
-        or exists (select 1 from tasks where space = spaces.id)
-    order by tenant"""
+    where ?1 is null or tenant = ?1
+    order by tenant, tier, user, agent, session"""
 
 
 class SqliteStore(SqliteErasure, logs.SqliteLogs, tasks.SqliteTasks, SqliteHealth):
@@ -98,8 +102,11 @@ class SqliteStore(SqliteErasure, logs.SqliteLogs, tasks.SqliteTasks, SqliteHealt
             await self._submit_writes(self._apply_writes, writes)
 
     @run_in_reader
-    def tenants(self, connection: apsw.Connection) -> list[str]:
-        return [tenant for (tenant,) in connection.execute(_SELECT_TENANTS, (SEQ_BITS,))]
+    def trace_spaces(self, connection: apsw.Connection, tenant: str | None = None) -> list[SpaceTrace]:
+        return [
+            SpaceTrace(Space(*row[:5]), row[5], from_optional_micros(row[6]), bool(row[7]), row[8], bool(row[9]))
+            for row in connection.execute(_SELECT_SPACES, (tenant, SEQ_BITS))
+        ]
 
     def _apply_writes(self, connection: apsw.Connection, writes: Sequence[Write], now: datetime) -> None:
         """Apply all writes in order, or raise the first failure: the writer then rolls the batch back."""

@@ -12,6 +12,7 @@ import apsw
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
+from recollect.stores.base import Tasks
 from recollect.stores.codec import decode_choice, detects_corruption
 from recollect.stores.leases import LeaseRequest
 from recollect.stores.sqlite.records import SqliteRecordWriter, find_space_id, from_optional_micros, to_optional_micros
@@ -69,9 +70,6 @@ _SELECT_EXPIRED_TASKS = f"""
     where space = ?2 and expires_at <= ?3 and (expires_at, id) > (?4, ?5) and not ({_LEASED_CONDITION})
     order by expires_at, id
     limit ?6"""  # noqa: S608
-_SELECT_TASK_SPACES = """
-    select tenant, tier, user, agent, session from spaces
-    where tenant = ? and exists (select 1 from tasks where space = spaces.id)"""
 
 _REPLACE_TASK = f"""
     insert or replace into tasks (space, {_TASK_COLUMNS})
@@ -107,7 +105,7 @@ _SELECT_STEPS = f"""
     order by rowid"""  # noqa: S608
 
 
-class SqliteTasks(SqliteStoreBase):
+class SqliteTasks(SqliteStoreBase, Tasks):
     """The task methods of a store."""
 
     # Leases are written at the time when the writer has the file, not at the time of the call. Another process may
@@ -194,28 +192,19 @@ class SqliteTasks(SqliteStoreBase):
         return [_decode_task(row) for row in connection.execute(_SELECT_EXPIRED_TASKS, values)]
 
     @run_in_reader
-    def task_spaces(self, connection: apsw.Connection, tenant: str) -> list[Space]:
-        return sorted((Space(*row) for row in connection.execute(_SELECT_TASK_SPACES, (tenant,))), key=str)
-
-    @run_in_reader
-    def checkpoint(
-        self, connection: apsw.Connection, space: Space, task: str, *, version: int | None = None, hidden: bool = False
-    ) -> Checkpoint | None:
-        found = self._load_checkpoints(connection, space, task, hidden=hidden, version=version, limit=1)
-        return found[0] if found else None
-
-    @run_in_reader
     def checkpoints(
-        self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool = False
-    ) -> list[Checkpoint]:
-        return self._load_checkpoints(connection, space, task, hidden=hidden, version=None, limit=_NO_LIMIT)
-
-    def _load_checkpoints(
-        self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool, version: int | None, limit: int
+        self,
+        connection: apsw.Connection,
+        space: Space,
+        task: str,
+        *,
+        version: int | None = None,
+        limit: int = 1000,
+        hidden: bool = False,
     ) -> list[Checkpoint]:
         if self._load_task(connection, space, task, hidden=hidden) is None:
             return []
-        values = (find_space_id(connection, space), task, version, limit)
+        values = (find_space_id(connection, space), task, version, validate_limit(limit))
         return [_decode_checkpoint(row) for row in connection.execute(_SELECT_CHECKPOINTS, values)]
 
     @run_in_reader
