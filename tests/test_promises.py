@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +37,7 @@ def iterate_marks() -> Iterator[tuple[str, str, str]]:
                             yield mark, promise, ast.get_docstring(node) or ""
 
 
+@cache
 def collect() -> tuple[dict[str, int], dict[str, int]]:
     """Return the number of tests and of mutants of each promise; a docstring may describe a mutant that was run."""
     tests: dict[str, int] = defaultdict(int)

@@ -15,6 +15,7 @@ from recollect.stores.factory import open_stores
 from recollect.testing import ManualClock
 from recollect.tiers.conversation import ConversationMemory
 from recollect.tiers.messages import Message
+from tests.budgets import limit_examples
 from tests.flows.conversation.dialogue import ADA, conversation_on, is_paired, tokens_of
 
 Said = tuple[Any, Any, dict[str, Any]]
@@ -81,6 +82,7 @@ class Witness:
         return f"up to {self.seen[-1]}"
 
 
+@limit_examples(0.5)
 @given(
     turns=histories(),
     limits=st.fixed_dictionaries(
@@ -141,6 +143,7 @@ async def silent(messages: list[Message], before: str | None) -> str:
     return " "
 
 
+@limit_examples(0.5)
 @given(
     speakers=st.tuples(*(histories(most_turns=2, most_words=80, name=name) for name in "ab")),
     limits=st.fixed_dictionaries(

@@ -38,6 +38,7 @@ def drop_merges_of_promoted(report: LifecycleReport, planned: LifecycleReport) -
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
+@limit_examples(0.3)
 @given(steps=STEPS)
 async def test_second_run_at_the_same_time_changes_nothing(backend: str, steps: list[Step]):
     clock = ManualClock()
@@ -51,6 +52,7 @@ async def test_second_run_at_the_same_time_changes_nothing(backend: str, steps: 
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
+@limit_examples(0.3)
 @given(steps=STEPS)
 async def test_plan_changes_nothing_and_matches_the_run(backend: str, steps: list[Step]):
     clock = ManualClock()

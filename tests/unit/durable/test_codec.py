@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from recollect.durable.state_codec import SCHEMA, StateEncoder, decode_document
 from recollect.errors import BadInput, SchemaTooNew, StoreCorrupt
+from tests.budgets import limit_examples
 
 LARGEST = 10_000_000
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -33,6 +34,7 @@ ANYTHING = st.recursive(
 )
 
 
+@limit_examples(0.5)
 @given(st.dictionaries(TEXT, PLAIN), st.none() | st.dictionaries(TEXT, PLAIN))
 def test_accepted_state_round_trips(state: dict[str, Any], working: dict[str, Any] | None):
     document = decode_document(SCHEMA, StateEncoder(LARGEST).encode(state, working).text)

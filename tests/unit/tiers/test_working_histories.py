@@ -31,6 +31,7 @@ budgets = st.fixed_dictionaries(
 
 
 class TestRandomHistories:
+    @limit_examples(0.5)
     @given(histories(longest=200), budgets, st.sampled_from([*MODELS, "kept"]), st.integers(1, 5))
     async def test_token_limit_and_pairs_hold_for_any_model(
         self, history: list[Any], budget: Any, model: str, at_once: int
@@ -57,6 +58,7 @@ class TestRandomHistories:
                 assert memory.items[: len(items_before)] == items_before, "changed without a warning"
                 assert len(memory.items) == len(items_before) + len(new_items), "lost without a warning"
 
+    @limit_examples(0.4)
     @given(histories(longest=400), st.integers(0, 7), st.integers(1, 25))
     async def test_last_items_are_unchanged_if_they_fit(self, history: list[Any], keep: int, most: int):
         memory = WorkingMemory(max_tokens=4000, keep_recent=keep, max_items=most)
@@ -92,7 +94,7 @@ class TestRandomHistories:
         assert first.snapshot() == second.snapshot()
         assert first.get_context_block() == second.get_context_block()
 
-    @limit_examples(0.6)
+    @limit_examples(0.3)
     @given(histories(), budgets, st.integers(0, 20))
     async def test_restored_snapshot_continues_like_the_original(self, history: Any, budget: Any, at: int):
         memory = WorkingMemory(**budget, ids=lambda: "id")
