@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.cases import Case
 from tests.docs.blocks import anchors, links, pictures
 from tests.docs.reader import ROOT, Reader
 
@@ -31,22 +32,29 @@ def test_page_blocks_run_and_match_their_output(page: Path, tmp_path: Path, runn
     Reader(page, tmp_path).follow(runner)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_internal_links_resolve(page: Path):
-    for link in links(page):
-        target, _, anchor = link.partition("#")
-        destination = (page.parent / target).resolve() if target else page
-        assert destination.exists(), f"{name_of(page)} links to {link}, which does not exist"
-        if anchor and destination.suffix == ".md":
-            assert anchor in anchors(destination), f"{name_of(page)} links to {link}, but there is no such heading"
+def test_internal_links_resolve():
+    failures: list[str] = []
+    for page in PAGES:
+        for link in links(page):
+            target, _, anchor = link.partition("#")
+            destination = (page.parent / target).resolve() if target else page
+            with Case(failures, name_of(page), link):
+                assert destination.exists(), "the target does not exist"
+                if anchor and destination.suffix == ".md":
+                    assert anchor in anchors(destination), "there is no such heading"
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_pictures_are_valid_svg_with_alt_text(page: Path):
-    for picture in pictures(page):
-        file = page.parent / picture.target
-        assert len(picture.says.split()) >= 3, f"{picture.target} in {name_of(page)} needs alt text of at least 3 words"
-        assert ElementTree.parse(file).getroot().tag.endswith("svg"), f"{picture.target} is not an SVG image"
+def test_pictures_are_valid_svg_with_alt_text():
+    failures: list[str] = []
+    for page in PAGES:
+        for picture in pictures(page):
+            with Case(failures, name_of(page), picture.target):
+                assert len(picture.says.split()) >= 3, "the alt text needs at least 3 words"
+            with Case(failures, name_of(page), picture.target):
+                root = ElementTree.parse(page.parent / picture.target).getroot()
+                assert root.tag.endswith("svg"), "the file is not an SVG image"
+    assert not failures, "\n".join(failures)
 
 
 def test_every_page_is_linked_from_the_docs_index():

@@ -20,6 +20,7 @@ from recollect.tiers.episodic import EpisodicMemory
 from recollect.tiers.procedural import ProceduralMemory
 from recollect.tiers.semantic import SemanticMemory
 from recollect.tiers.working import WorkingMemory
+from tests.cases import Case
 from tests.embedders import HashEmbedder
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -267,16 +268,19 @@ async def call_and_fail(call: Call, memory: AgentMemory, given: Any) -> None:
     pytest.fail(f"{reprlib.repr(given)} was accepted")
 
 
-@pytest.mark.parametrize("name", CALLS)
-async def test_tier_method_given_bad_input_raises_and_writes_nothing(memory: AgentMemory, name: str):
-    call, cases = CALLS[name]
-    before = await read_tiers(memory)
-    for given, named in cases:
-        with pytest.raises(RecollectError, match=f"(?i){named}") as refused:
-            await call_and_fail(call, memory, given)
-        assert isinstance(refused.value, BadInput), reprlib.repr(given)
-        assert len(str(refused.value)) < 1000, reprlib.repr(given)
-    assert await read_tiers(memory) == before
+async def test_tier_method_given_bad_input_raises_and_writes_nothing(memory: AgentMemory):
+    failures: list[str] = []
+    for name, (call, cases) in CALLS.items():
+        before = await read_tiers(memory)
+        for given, named in cases:
+            with Case(failures, name, given):
+                with pytest.raises(RecollectError, match=f"(?i){named}") as refused:
+                    await call_and_fail(call, memory, given)
+                assert isinstance(refused.value, BadInput)
+                assert len(str(refused.value)) < 1000
+        with Case(failures, name):
+            assert await read_tiers(memory) == before
+    assert not failures, "\n".join(failures)
 
 
 async def test_every_tier_method_has_bad_input_cases():

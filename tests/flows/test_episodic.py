@@ -19,6 +19,7 @@ from recollect.stores.factory import TierStores, open_stores
 from recollect.testing import ManualClock
 from recollect.tiers.episodic import EPISODE_KINDS, EpisodicMemory
 from recollect.types import Scope
+from tests.cases import Case
 
 ADA = Scope(tenant="acme", user="ada", agent="helper", session="s1")
 HOUR = timedelta(hours=1)
@@ -269,9 +270,8 @@ class TestToolOutput:
 
 
 class TestBadInput:
-    @pytest.mark.parametrize(
-        ("content", "options"),
-        [
+    async def test_store_bad_input_raises_and_writes_nothing(self, make: Maker):
+        cases: list[tuple[Any, dict[str, Any]]] = [
             ("", {}),
             (" \n", {}),
             (None, {}),
@@ -297,26 +297,33 @@ class TestBadInput:
             ("x", {"id": "a\nb"}),
             ("x", {"id": "a" * 257}),
             ("x", {"session": " "}),
-        ],
-    )
-    async def test_store_bad_input_raises_and_writes_nothing(
-        self, episodic: EpisodicMemory, content: Any, options: dict[str, Any]
-    ):
-        with pytest.raises(BadInput):
-            await episodic.store(content, **options)
-        assert await episodic.sessions() == []
+        ]
+        failures: list[str] = []
+        for number, (content, options) in enumerate(cases):
+            episodic = make(replace(ADA, user=f"user {number}"))
+            with Case(failures, content, options), pytest.raises(BadInput):
+                await episodic.store(content, **options)
+            with Case(failures, content, options):
+                assert await episodic.sessions() == []
+        assert not failures, "\n".join(failures)
 
-    @pytest.mark.parametrize("n", [-1, True, 1.5, "2", None])
-    async def test_bad_number_of_results_raises_bad_query(self, episodic: EpisodicMemory, n: Any):
-        with pytest.raises(BadQuery):
-            await episodic.get_recent(n)
-        with pytest.raises(BadQuery):
-            await episodic.search("x", n)
+    async def test_bad_number_of_results_raises_bad_query(self, episodic: EpisodicMemory):
+        numbers: list[Any] = [-1, True, 1.5, "2", None]
+        failures: list[str] = []
+        for n in numbers:
+            with Case(failures, "get_recent", n), pytest.raises(BadQuery):
+                await episodic.get_recent(n)
+            with Case(failures, "search", n), pytest.raises(BadQuery):
+                await episodic.search("x", n)
+        assert not failures, "\n".join(failures)
 
-    @pytest.mark.parametrize("query", ["", " ", None, "\ud800"])
-    async def test_search_bad_query_raises_bad_input(self, episodic: EpisodicMemory, query: Any):
-        with pytest.raises(BadInput):
-            await episodic.search(query)
+    async def test_search_bad_query_raises_bad_input(self, episodic: EpisodicMemory):
+        queries: list[Any] = ["", " ", None, "\ud800"]
+        failures: list[str] = []
+        for query in queries:
+            with Case(failures, query), pytest.raises(BadInput):
+                await episodic.search(query)
+        assert not failures, "\n".join(failures)
 
 
 async def test_episodes_persist_after_reopening_the_store(tmp_path: Path, clock: ManualClock):

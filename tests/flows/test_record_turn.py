@@ -13,6 +13,7 @@ from recollect.errors import BadInput, StoreClosed
 from recollect.settings import Settings
 from recollect.stores.writes import Append
 from recollect.types import Space
+from tests.cases import Case
 from tests.embedders import HashEmbedder
 from tests.flows.conftest import Opener, indexed
 
@@ -186,57 +187,61 @@ CYCLE: dict[str, Any] = {}
 CYCLE["self"] = CYCLE
 
 
-@pytest.mark.parametrize(
-    "turn",
-    [
-        {},
-        {"user": ""},
-        {"user": "  \n"},
-        {"user": 7},
-        {"assistant": b"bytes"},
-        {"user": "good", "assistant": ""},
-        {"user": "good", "assistant": "a\x00b"},
-        {"user": "good", "assistant": HALF},
-        {"user": "good", "assistant": "x" * 10_000_000},
-        {"user": "good", "metadata": {"when": object()}},
-        {"user": "good", "metadata": CYCLE},
-        {"user": "good", "metadata": {"share": float("nan")}},
-        {"user": "good", "metadata": {"text": HALF}},
-        {"user": "good", "metadata": {"text": "x" * 2_000_000}},
-        {"user": "good", "metadata": ["a list"]},
-        {"user": "good", "metadata": {"role": "system"}},
-        {"user": "good", "metadata": {"tool_calls": []}},
-        {"user": "good", "metadata": {"id": 7}},
-        {"user": "good", "id": ""},
-        {"user": "good", "id": "x" * 201},
-        {"user": "good", "id": "a\nb"},
-        {"user": "good", "tool_calls": "search"},
-        {"user": "good", "tool_calls": PLAIN},
-        {"user": "good", "tool_calls": 7},
-        {"user": "good", "tool_calls": ["search"]},
-        {"user": "good", "tool_calls": [{}]},
-        {"user": "good", "tool_calls": [{"name": ""}]},
-        {"user": "good", "tool_calls": [{"name": "a\x00b"}]},
-        {"user": "good", "tool_calls": [{"name": "search", "arguments": CYCLE}]},
-        {"user": "good", "tool_calls": [{"name": "search", "arguments": {"x": object()}}]},
-        {"user": "good", "tool_calls": [{"name": "search", "arguments": "x" * 2_000_000}]},
-        {"user": "good", "tool_calls": [{"name": "search", "arguments": HALF}]},
-        {"user": "good", "tool_calls": [{"name": "search", "result": "a\x00b"}]},
-        {"user": "good", "tool_calls": [{"name": "search", "result": HALF}]},
-        {"user": "good", "tool_calls": [{"name": "search", "result": object()}]},
-        {"user": "good", "tool_calls": [{"name": "search", "result": {"x": CYCLE}}]},
-        {"user": "good", "tool_calls": [{"role": "tool", "content": "of which call?"}]},
-        {"user": "good", "tool_calls": [PLAIN, PLAIN]},
-        {"user": "good", "tool_calls": [{"name": "search"}] * 1001},
-    ],
-    ids=lambda turn: ascii(turn).split(" object at ")[0][:60],  # the address differs in every process
-)
-async def test_record_turn_bad_input_raises_and_writes_nothing(memory: AgentMemory, turn: dict[str, Any]):
+BAD_TURNS: list[dict[str, Any]] = [
+    {},
+    {"user": ""},
+    {"user": "  \n"},
+    {"user": 7},
+    {"assistant": b"bytes"},
+    {"user": "good", "assistant": ""},
+    {"user": "good", "assistant": "a\x00b"},
+    {"user": "good", "assistant": HALF},
+    {"user": "good", "assistant": "x" * 10_000_000},
+    {"user": "good", "metadata": {"when": object()}},
+    {"user": "good", "metadata": CYCLE},
+    {"user": "good", "metadata": {"share": float("nan")}},
+    {"user": "good", "metadata": {"text": HALF}},
+    {"user": "good", "metadata": {"text": "x" * 2_000_000}},
+    {"user": "good", "metadata": ["a list"]},
+    {"user": "good", "metadata": {"role": "system"}},
+    {"user": "good", "metadata": {"tool_calls": []}},
+    {"user": "good", "metadata": {"id": 7}},
+    {"user": "good", "id": ""},
+    {"user": "good", "id": "x" * 201},
+    {"user": "good", "id": "a\nb"},
+    {"user": "good", "tool_calls": "search"},
+    {"user": "good", "tool_calls": PLAIN},
+    {"user": "good", "tool_calls": 7},
+    {"user": "good", "tool_calls": ["search"]},
+    {"user": "good", "tool_calls": [{}]},
+    {"user": "good", "tool_calls": [{"name": ""}]},
+    {"user": "good", "tool_calls": [{"name": "a\x00b"}]},
+    {"user": "good", "tool_calls": [{"name": "search", "arguments": CYCLE}]},
+    {"user": "good", "tool_calls": [{"name": "search", "arguments": {"x": object()}}]},
+    {"user": "good", "tool_calls": [{"name": "search", "arguments": "x" * 2_000_000}]},
+    {"user": "good", "tool_calls": [{"name": "search", "arguments": HALF}]},
+    {"user": "good", "tool_calls": [{"name": "search", "result": "a\x00b"}]},
+    {"user": "good", "tool_calls": [{"name": "search", "result": HALF}]},
+    {"user": "good", "tool_calls": [{"name": "search", "result": object()}]},
+    {"user": "good", "tool_calls": [{"name": "search", "result": {"x": CYCLE}}]},
+    {"user": "good", "tool_calls": [{"role": "tool", "content": "of which call?"}]},
+    {"user": "good", "tool_calls": [PLAIN, PLAIN]},
+    {"user": "good", "tool_calls": [{"name": "search"}] * 1001},
+]
+
+
+async def test_record_turn_bad_input_raises_and_writes_nothing(memory: AgentMemory):
     await memory.record_turn("before")
-    with pytest.raises(BadInput) as refused:
-        await memory.record_turn(**turn)
-    assert str(refused.value)
-    assert await count_entries(memory) == (1, 1)
+    failures: list[str] = []
+    for turn in BAD_TURNS:
+        before = await count_entries(memory)
+        with Case(failures, turn):
+            with pytest.raises(BadInput) as refused:
+                await memory.record_turn(**turn)
+            assert str(refused.value)
+        with Case(failures, turn):
+            assert await count_entries(memory) == before
+    assert not failures, "\n".join(failures)
 
 
 async def test_record_turn_is_one_transaction_or_writes_messages_first(opener: Opener, tmp_path: Path):
@@ -283,12 +288,17 @@ class TestMessagesAndEpisodes:
         [entry] = await memory._engine.stores.log("episodic").recent(memory.episodic._find_space())
         assert "quarantined" not in {**entry.metadata, **entry.metadata["given"]}
 
-    @pytest.mark.parametrize("words", [["Hello."], ("Hello.",), 7, b"Hello."])
-    async def test_record_turn_non_string_raises_and_writes_nothing(self, memory: AgentMemory, words: Any):
-        for bad_turn in ({"user": words}, {"user": "Hello.", "assistant": words}):
-            with pytest.raises(BadInput, match="must be a string"):
-                await memory.record_turn(**bad_turn)
-        assert await count_entries(memory) == (0, 0)
+    async def test_record_turn_non_string_raises_and_writes_nothing(self, memory: AgentMemory):
+        not_strings: list[Any] = [["Hello."], ("Hello.",), 7, b"Hello."]
+        failures: list[str] = []
+        for words in not_strings:
+            for bad_turn in ({"user": words}, {"user": "Hello.", "assistant": words}):
+                before = await count_entries(memory)
+                with Case(failures, bad_turn), pytest.raises(BadInput, match="must be a string"):
+                    await memory.record_turn(**bad_turn)
+                with Case(failures, bad_turn):
+                    assert await count_entries(memory) == before
+        assert not failures, "\n".join(failures)
 
 
 class TestTurnIndexing:

@@ -9,6 +9,7 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.errors import BadInput
+from tests.cases import Case
 from tests.embedders import HashEmbedder
 from tests.flows.bad_input.strange import EAST, WEST
 
@@ -16,23 +17,28 @@ from tests.flows.bad_input.strange import EAST, WEST
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.parametrize(
-    ("metadata", "path"),
-    [
-        ({"a": object()}, "metadata.a"),
-        ({"a": {"b": [1, {"c": {1, 2}}]}}, r"metadata\.a\.b\[1\]\.c"),
-        ({"a": b"bytes"}, "metadata.a"),
-        ({"a": float("nan")}, "metadata.a"),
-        ({"a": [1.0, float("-inf")]}, r"metadata\.a\[1\]"),
-        ({("tuple",): 1}, "metadata"),
-        ({"a": 10**5000}, "metadata.a"),
-    ],
-    ids=["object", "set", "bytes", "nan", "infinity", "tuple key", "huge number"],
-)
-async def test_metadata_that_is_not_json_raises_with_its_path(furnished: AgentMemory, metadata: Any, path: str):
-    with pytest.raises(BadInput, match=path):
-        await furnished.remember("x", metadata=metadata)
-    assert (await furnished.stats()).items == 3
+async def count_items(memory: AgentMemory) -> int:
+    return (await memory.stats()).items
+
+
+async def test_metadata_that_is_not_json_raises_with_its_path(furnished: AgentMemory):
+    cases: dict[str, tuple[Any, str]] = {
+        "object": ({"a": object()}, "metadata.a"),
+        "set": ({"a": {"b": [1, {"c": {1, 2}}]}}, r"metadata\.a\.b\[1\]\.c"),
+        "bytes": ({"a": b"bytes"}, "metadata.a"),
+        "nan": ({"a": float("nan")}, "metadata.a"),
+        "infinity": ({"a": [1.0, float("-inf")]}, r"metadata\.a\[1\]"),
+        "tuple key": ({("tuple",): 1}, "metadata"),
+        "huge number": ({"a": 10**5000}, "metadata.a"),
+    }
+    failures: list[str] = []
+    for name, (metadata, path) in cases.items():
+        before = await count_items(furnished)
+        with Case(failures, name), pytest.raises(BadInput, match=path):
+            await furnished.remember(f"x {name}", metadata=metadata)
+        with Case(failures, name):
+            assert await count_items(furnished) == before
+    assert not failures, "\n".join(failures)
 
 
 async def test_self_referencing_metadata_raises(furnished: AgentMemory):
@@ -46,22 +52,23 @@ async def test_self_referencing_metadata_raises(furnished: AgentMemory):
             await furnished.remember("x", metadata=metadata)
 
 
-@pytest.mark.parametrize(("depth", "kept"), [(20, True), (64, True), (100, False), (900, False)])
-async def test_metadata_depth_is_limited(furnished: AgentMemory, depth: int, kept: bool):
-    another = furnished.scoped(user="another")
-    deep: Any = 1
-    for _ in range(depth):
-        deep = {"a": deep}
-    if kept:
-        assert dict((await another.remember("deep", metadata=deep)).metadata) == deep
-    else:
-        with pytest.raises(BadInput, match="deep"):
-            await another.remember("deep", metadata=deep)
+async def test_metadata_depth_is_limited(furnished: AgentMemory):
+    failures: list[str] = []
+    for depth, kept in ((20, True), (64, True), (100, False), (900, False)):
+        another = furnished.scoped(user=f"another {depth}")
+        deep: Any = 1
+        for _ in range(depth):
+            deep = {"a": deep}
+        with Case(failures, depth):
+            if kept:
+                assert dict((await another.remember("deep", metadata=deep)).metadata) == deep
+            else:
+                with pytest.raises(BadInput, match="deep"):
+                    await another.remember("deep", metadata=deep)
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+BAD_OPTIONS: list[dict[str, Any]] = [
         {"content": ""}, {"content": " \n"}, {"content": None}, {"content": 5}, {"content": b"x"}, {},
         {"importance": 2}, {"importance": -1}, {"importance": float("nan")}, {"importance": "high"},
         {"importance": True}, {"trust": 1.5}, {"trust": "much"}, {"key": 5}, {"key": ""}, {"key": " "},
@@ -70,20 +77,28 @@ async def test_metadata_depth_is_limited(furnished: AgentMemory, depth: int, kep
         {"metadata": "x"}, {"metadata": [("a", 1)]}, {"speaker": 5}, {"session": []}, {"no_such_option": 1},
         {"content": "half \ud800"}, {"key": "half \ud800"}, {"source": "\ud800"}, {"session": "\ud800"},
         {"metadata": {"a": "\ud800"}}, {"metadata": {"\ud800": 1}}, {"speaker": "\udfff", "session": "s"},
-    ],
-    ids=str,
-)  # fmt: skip
-async def test_add_many_bad_option_raises_and_stores_nothing(furnished: AgentMemory, options: dict[str, Any]):
-    fact = {"content": "x", **options} if options else {}
-    with pytest.raises(BadInput):
-        await furnished.semantic.add_many([{"content": "good"}, fact])
-    assert (await furnished.stats()).items == 3
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("facts", [None, 5, "text", ["text"], [None], [["content", "x"]], {"content": "x"}])
-async def test_add_many_without_dicts_raises(furnished: AgentMemory, facts: Any):
-    with pytest.raises(BadInput):
-        await furnished.semantic.add_many(facts)
+async def test_add_many_bad_option_raises_and_stores_nothing(furnished: AgentMemory):
+    failures: list[str] = []
+    for number, options in enumerate(BAD_OPTIONS):
+        before = await count_items(furnished)
+        fact = {"content": "x", **options} if options else {}
+        with Case(failures, options), pytest.raises(BadInput):
+            await furnished.semantic.add_many([{"content": f"good {number}"}, fact])
+        with Case(failures, options):
+            assert await count_items(furnished) == before
+    assert not failures, "\n".join(failures)
+
+
+async def test_add_many_without_dicts_raises(furnished: AgentMemory):
+    bad: list[Any] = [None, 5, "text", ["text"], [None], [["content", "x"]], {"content": "x"}]
+    failures: list[str] = []
+    for facts in bad:
+        with Case(failures, facts), pytest.raises(BadInput):
+            await furnished.semantic.add_many(facts)
+    assert not failures, "\n".join(failures)
 
 
 async def test_valid_to_before_valid_from_raises(furnished: AgentMemory):
@@ -97,10 +112,13 @@ async def test_content_beyond_max_content_raises(furnished: AgentMemory):
         await furnished.remember("x" * 1_000_001)
 
 
-@pytest.mark.parametrize("name", ["", " ", "x" * 257, "a\x00b", None, 5])
-async def test_invalid_scope_name_raises(name: Any):
-    with pytest.raises(BadInput):
-        AgentMemory.open("memory://", user=name)
+async def test_invalid_scope_name_raises():
+    names: list[Any] = ["", " ", "x" * 257, "a\x00b", None, 5]
+    failures: list[str] = []
+    for name in names:
+        with Case(failures, name), pytest.raises(BadInput):
+            AgentMemory.open("memory://", user=name)
+    assert not failures, "\n".join(failures)
 
 
 async def test_exponentially_nested_metadata_raises_at_once():

@@ -12,6 +12,7 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.errors import BadInput, BadQuery
+from tests.cases import Case
 from tests.embedders import HashEmbedder
 from tests.flows.bad_input.strange import EAST, SYNTAX, WORDS, is_answered
 
@@ -19,10 +20,13 @@ from tests.flows.bad_input.strange import EAST, SYNTAX, WORDS, is_answered
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.parametrize("query", ["", "   ", "\n\t", None, 5, b"bytes", ["list"]])
-async def test_invalid_query_raises(furnished: AgentMemory, query: Any):
-    with pytest.raises(BadQuery):
-        await furnished.recall(query)
+async def test_invalid_query_raises(furnished: AgentMemory):
+    queries: list[Any] = ["", "   ", "\n\t", None, 5, b"bytes", ["list"]]
+    failures: list[str] = []
+    for query in queries:
+        with Case(failures, query), pytest.raises(BadQuery):
+            await furnished.recall(query)
+    assert not failures, "\n".join(failures)
 
 
 async def test_query_of_100_000_words_raises(furnished: AgentMemory):
@@ -35,12 +39,16 @@ async def test_long_query_is_answered(furnished: AgentMemory):
     assert hits
 
 
-@pytest.mark.parametrize("query", SYNTAX)
-async def test_query_syntax_is_searched_as_text(furnished: AgentMemory, query: str):
-    for mode in ("hybrid", "text"):
-        for text in (query, f"cello {query}", f'{query}cello"{query}'):
-            await is_answered(furnished, text, mode=mode)
-    assert (await furnished.stats()).items == 3
+async def test_query_syntax_is_searched_as_text(furnished: AgentMemory):
+    failures: list[str] = []
+    for query in SYNTAX:
+        with Case(failures, query):
+            for mode in ("hybrid", "text"):
+                for text in (query, f"cello {query}", f'{query}cello"{query}'):
+                    await is_answered(furnished, text, mode=mode)
+        with Case(failures, query):
+            assert (await furnished.stats()).items == 3
+    assert not failures, "\n".join(failures)
 
 
 async def test_query_with_a_lone_surrogate_raises(furnished: AgentMemory):
@@ -58,10 +66,13 @@ async def test_query_of_stop_words_returns_nothing(furnished: AgentMemory):
     assert await furnished.semantic.search("who are you", mode="text", min_relevance=0.0) == []
 
 
-@pytest.mark.parametrize("n", [-1, "5", 2.0, None, True, float("inf")])
-async def test_invalid_n_raises(furnished: AgentMemory, n: Any):
-    with pytest.raises(BadQuery, match="n must be a whole number"):
-        await furnished.recall("cello", n)
+async def test_invalid_n_raises(furnished: AgentMemory):
+    numbers: list[Any] = [-1, "5", 2.0, None, True, float("inf")]
+    failures: list[str] = []
+    for n in numbers:
+        with Case(failures, n), pytest.raises(BadQuery, match="n must be a whole number"):
+            await furnished.recall("cello", n)
+    assert not failures, "\n".join(failures)
 
 
 async def test_n_may_be_zero_or_larger_than_the_store(furnished: AgentMemory):
@@ -72,9 +83,8 @@ async def test_n_may_be_zero_or_larger_than_the_store(furnished: AgentMemory):
         await furnished.semantic.search("cello", 10**30, min_relevance=0.0)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+async def test_invalid_option_raises(furnished: AgentMemory):
+    invalid: list[dict[str, Any]] = [
         {"min_relevance": 2},
         {"min_relevance": -0.1},
         {"min_relevance": float("nan")},
@@ -93,33 +103,42 @@ async def test_n_may_be_zero_or_larger_than_the_store(furnished: AgentMemory):
         {"as_of": datetime.min.replace(tzinfo=EAST)},
         {"where": "room = 3"},
         {"where": [("room", 3)]},
-    ],
-    ids=str,
-)
-async def test_invalid_option_raises(furnished: AgentMemory, options: dict[str, Any]):
-    with pytest.raises(BadInput):
-        await furnished.recall("cello", **options)
+    ]
+    failures: list[str] = []
+    for options in invalid:
+        with Case(failures, options), pytest.raises(BadInput):
+            await furnished.recall("cello", **options)
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("mode", ["fuzzy", "", None, 3])
-async def test_invalid_mode_raises(furnished: AgentMemory, mode: Any):
-    with pytest.raises(BadQuery, match="mode"):
-        await furnished.semantic.search("cello", mode=mode)
+async def test_invalid_mode_raises(furnished: AgentMemory):
+    modes: list[Any] = ["fuzzy", "", None, 3]
+    failures: list[str] = []
+    for mode in modes:
+        with Case(failures, mode), pytest.raises(BadQuery, match="mode"):
+            await furnished.semantic.search("cello", mode=mode)
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("id", [None, 5, b"x", ["x"]])
-async def test_invalid_id_raises(furnished: AgentMemory, id: Any):
-    for use in (furnished.semantic.get, furnished.forget, furnished.semantic.history):
-        with pytest.raises(BadInput):
-            await use(id)
+async def test_invalid_id_raises(furnished: AgentMemory):
+    ids: list[Any] = [None, 5, b"x", ["x"]]
+    failures: list[str] = []
+    for id in ids:
+        for use in (furnished.semantic.get, furnished.forget, furnished.semantic.history):
+            with Case(failures, id, use.__name__), pytest.raises(BadInput):
+                await use(id)
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("id", ["", "no such id", "' or 1=1 --", "\x00", "x" * 10_000])
-async def test_unknown_id_returns_nothing(furnished: AgentMemory, id: str):
-    assert await furnished.semantic.get(id) is None
-    assert not await furnished.forget(id)
-    assert await furnished.semantic.history(id) == []
-    assert (await furnished.stats()).items == 3
+async def test_unknown_id_returns_nothing(furnished: AgentMemory):
+    failures: list[str] = []
+    for id in ("", "no such id", "' or 1=1 --", "\x00", "x" * 10_000):
+        with Case(failures, id):
+            assert await furnished.semantic.get(id) is None
+            assert not await furnished.forget(id)
+            assert await furnished.semantic.history(id) == []
+            assert (await furnished.stats()).items == 3
+    assert not failures, "\n".join(failures)
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])

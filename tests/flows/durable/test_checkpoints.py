@@ -16,8 +16,9 @@ from recollect.errors import BadInput, Conflict, LeaseHeld, SchemaTooNew, StoreC
 from recollect.settings import Settings
 from recollect.stores.writes import Save
 from recollect.testing import ManualClock
+from tests.cases import Case
 from tests.flows.durable.damage import damage
-from tests.flows.durable.working import Killed, Watch, kill
+from tests.flows.durable.working import Killed, Trail, Watch, kill
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -86,7 +87,7 @@ def nested(depth: int) -> list[Any]:
     return value
 
 
-BAD = [
+BAD: list[tuple[Any, str]] = [
     (cyclic(), r"state\.a\[1\]\.back refers to itself"),
     ({"a": [1, float("nan")]}, r"state\.a\[1\] is nan"),
     ({"a": float("-inf")}, r"state\.a is -inf"),
@@ -105,31 +106,39 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("state", "message"), BAD, ids=[message for _, message in BAD])
-async def test_unserializable_state_raises_with_its_path_and_writes_nothing(
-    memory: AgentMemory, agent, trail, state: Any, message: str
-):
+async def test_unserializable_state_raises_with_its_path_and_writes_nothing(memory: AgentMemory, agent):
     # Mutant: keys are not checked (the key 1 becomes "1"). Mutant: `allow_nan` is left at its default.
-    with pytest.raises(BadInput, match=message):
-        await memory.checkpoints.checkpoint("t", state)
-    with pytest.raises(BadInput):
-        await agent().run("t", trail.steps("a"), state)
-    assert await memory.checkpoints.task("t") is None
-    assert trail.ran == []
+    failures: list[str] = []
+    for number, (state, message) in enumerate(BAD):
+        task, trail = f"t{number}", Trail()
+        with Case(failures, message), pytest.raises(BadInput, match=message):
+            await memory.checkpoints.checkpoint(task, state)
+        with Case(failures, message), pytest.raises(BadInput):
+            await agent().run(task, trail.steps("a"), state)
+        with Case(failures, message):
+            assert await memory.checkpoints.task(task) is None
+            assert trail.ran == []
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize(("state", "message"), BAD[:-1], ids=[message for _, message in BAD[:-1]])
-async def test_unserializable_result_fails_its_step_and_writes_nothing(
-    memory: AgentMemory, agent, trail, state: Any, message: str
-):
+async def test_unserializable_result_fails_its_step_and_writes_nothing(memory: AgentMemory, agent):
+    failures: list[str] = []
+    for number, (state, message) in enumerate(BAD[:-1]):
+        task, trail = f"t{number}", Trail()
+        with Case(failures, message):
+            await check_failed_result(memory, agent, trail, task, state, message)
+    assert not failures, "\n".join(failures)
+
+
+async def check_failed_result(memory: AgentMemory, agent, trail: Trail, task: str, state: Any, message: str) -> None:
     where = message.replace("state", r"state\.results\.step_1_bad", 1) if message.startswith("state") else message
     with pytest.raises(BadInput, match=where):
-        await agent().run("t", [trail.step("a"), trail.step("bad", lambda *_: state), trail.step("c")])
+        await agent().run(task, [trail.step("a"), trail.step("bad", lambda *_: state), trail.step("c")])
     assert trail.ran == ["a", "bad"]  # a retry would fail the same way
-    assert await memory.checkpoints.restore("t") == {"completed": ["step_0_a"], "results": {"step_0_a": "A"}}
-    notes = {note.key: note.status for note in await memory.checkpoints.steps("t")}
+    assert await memory.checkpoints.restore(task) == {"completed": ["step_0_a"], "results": {"step_0_a": "A"}}
+    notes = {note.key: note.status for note in await memory.checkpoints.steps(task)}
     assert notes == {"step_0_a": "completed", "step_1_bad": "failed"}
-    assert (await agent().run("t", trail.steps("a bad c")))["completed"] == ["step_0_a", "step_1_bad", "step_2_c"]
+    assert (await agent().run(task, trail.steps("a bad c")))["completed"] == ["step_0_a", "step_1_bad", "step_2_c"]
 
 
 async def test_max_state_limits_the_size(opener):
@@ -179,11 +188,15 @@ async def test_checkpoint_of_a_newer_format_raises(memory: AgentMemory):
         await memory.checkpoints.restore("t")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '"x"', '{"state":[]}', '{"state":{},"working":3}', "{", "NaN"])
-async def test_invalid_checkpoint_text_raises_store_corrupt(memory: AgentMemory, text: str):
-    await memory.checkpoints._store.write(Save(space=memory.checkpoints._space, task="t", state=text))
-    with pytest.raises(StoreCorrupt):
-        await memory.checkpoints.restore("t")
+async def test_invalid_checkpoint_text_raises_store_corrupt(memory: AgentMemory):
+    failures: list[str] = []
+    for number, text in enumerate(("", "{}", "[]", '"x"', '{"state":[]}', '{"state":{},"working":3}', "{", "NaN")):
+        task = f"t{number}"
+        with Case(failures, text):
+            await memory.checkpoints._store.write(Save(space=memory.checkpoints._space, task=task, state=text))
+            with pytest.raises(StoreCorrupt):
+                await memory.checkpoints.restore(task)
+    assert not failures, "\n".join(failures)
 
 
 async def test_every_write_extends_the_ttl(memory: AgentMemory, clock: ManualClock):
@@ -241,11 +254,16 @@ async def test_task_with_ttl_does_not_expire_while_it_runs(memory: AgentMemory, 
     assert await memory.checkpoints.task("t") is None
 
 
-@pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("-inf"), "x", True, 1e300])
-async def test_invalid_ttl_raises(memory: AgentMemory, ttl: Any):
-    with pytest.raises(BadInput):
-        await memory.checkpoints.checkpoint("t", {}, ttl=ttl)
-    assert await memory.checkpoints.tasks() == []
+async def test_invalid_ttl_raises(memory: AgentMemory):
+    invalid: list[Any] = [0, -1, float("nan"), float("-inf"), "x", True, 1e300]
+    failures: list[str] = []
+    for number, ttl in enumerate(invalid):
+        before = await memory.checkpoints.tasks()
+        with Case(failures, ttl), pytest.raises(BadInput):
+            await memory.checkpoints.checkpoint(f"t{number}", {}, ttl=ttl)
+        with Case(failures, ttl):
+            assert await memory.checkpoints.tasks() == before
+    assert not failures, "\n".join(failures)
 
 
 async def test_tasks_are_listed_by_status_and_page(memory: AgentMemory, agent, trail):

@@ -8,6 +8,7 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.testing import ManualClock
+from tests.cases import Case
 from tests.flows.conftest import Opener
 from tests.flows.lifecycle.talk import contents, facts
 from tests.unit.lifecycle.labelled_pairs import TUNING_PAIRS
@@ -23,39 +24,48 @@ async def say(memory: AgentMemory, clock: ManualClock, text: str, session: str =
     clock.forward(DAY)
 
 
-@pytest.mark.parametrize(("earlier", "later"), CHANGES)
-async def test_later_statement_supersedes_one_of_another_session(
-    memory: AgentMemory, clock: ManualClock, earlier: str, later: str
-):
-    await say(memory, clock, earlier, "s-1")
-    before = clock.now
-    await say(memory, clock, later, "s-2")
-    assert earlier not in await contents(memory)
-    assert later in await contents(memory)
-    [old] = [item for item in await facts(memory) if item.content == earlier]
-    assert old.live_at(before - timedelta(hours=1))
-    assert not (await memory.lifecycle.run_once()).promoted
+async def test_later_statement_supersedes_one_of_another_session(opener: Opener, clock: ManualClock):
+    assert CHANGES
+    failures: list[str] = []
+    for earlier, later in CHANGES:
+        memory = await opener(user="ada")
+        with Case(failures, earlier, later):
+            await say(memory, clock, earlier, "s-1")
+            before = clock.now
+            await say(memory, clock, later, "s-2")
+            assert earlier not in await contents(memory)
+            assert later in await contents(memory)
+            [old] = [item for item in await facts(memory) if item.content == earlier]
+            assert old.live_at(before - timedelta(hours=1))
+            assert not (await memory.lifecycle.run_once()).promoted
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize(("earlier", "later"), CHANGES)
-async def test_later_statement_supersedes_remembered_fact_without_key(
-    memory: AgentMemory, clock: ManualClock, earlier: str, later: str
-):
-    await memory.remember(earlier)
-    clock.forward(DAY)
-    await say(memory, clock, later)
-    assert earlier not in await contents(memory)
-    assert later in await contents(memory)
+async def test_later_statement_supersedes_remembered_fact_without_key(opener: Opener, clock: ManualClock):
+    assert CHANGES
+    failures: list[str] = []
+    for earlier, later in CHANGES:
+        memory = await opener(user="ada")
+        with Case(failures, earlier, later):
+            await memory.remember(earlier)
+            clock.forward(DAY)
+            await say(memory, clock, later)
+            assert earlier not in await contents(memory)
+            assert later in await contents(memory)
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize(("earlier", "later"), BOTH_STAY)
-async def test_compatible_statement_supersedes_nothing(
-    memory: AgentMemory, clock: ManualClock, earlier: str, later: str
-):
-    await memory.remember(earlier)
-    clock.forward(DAY)
-    await say(memory, clock, later)
-    assert earlier in await contents(memory)
+async def test_compatible_statement_supersedes_nothing(opener: Opener, clock: ManualClock):
+    assert BOTH_STAY
+    failures: list[str] = []
+    for earlier, later in BOTH_STAY:
+        memory = await opener(user="ada")
+        with Case(failures, earlier, later):
+            await memory.remember(earlier)
+            clock.forward(DAY)
+            await say(memory, clock, later)
+            assert earlier in await contents(memory)
+    assert not failures, "\n".join(failures)
 
 
 async def test_search_returns_new_value_and_as_of_the_old_value(opener: Opener, clock: ManualClock):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from recollect.language.claims import contradicts, extract_claims, parse_clauses
+from tests.cases import Case
 from tests.unit.lifecycle.labelled_pairs import HELD_OUT_PAIRS, TUNING_PAIRS
 
 
@@ -12,9 +11,12 @@ def is_ended(earlier: str, later: str) -> bool:
     return any(contradicts(new, old) for new in extract_claims(later) for old in extract_claims(earlier))
 
 
-@pytest.mark.parametrize(("earlier", "later", "ended"), TUNING_PAIRS)
-def test_pair_of_statements_contradicts_or_not(earlier: str, later: str, ended: bool):
-    assert is_ended(earlier, later) is ended
+def test_pair_of_statements_contradicts_or_not():
+    failures: list[str] = []
+    for earlier, later, ended in TUNING_PAIRS:
+        with Case(failures, earlier, later):
+            assert is_ended(earlier, later) is ended
+    assert not failures, "\n".join(failures)
 
 
 def test_held_out_pairs_reach_precision_1_and_recall_0_9():
@@ -26,15 +28,18 @@ def test_held_out_pairs_reach_precision_1_and_recall_0_9():
     assert right >= 0.9 * sum(expected for _, expected in found)
 
 
-@pytest.mark.parametrize(("earlier", "later", "ended"), [*TUNING_PAIRS, *HELD_OUT_PAIRS])
-def test_statement_does_not_contradict_itself(earlier: str, later: str, ended: bool):
-    assert not is_ended(earlier, earlier)
-    assert not is_ended(later, later)
+def test_statement_does_not_contradict_itself():
+    failures: list[str] = []
+    for earlier, later, _ in (*TUNING_PAIRS, *HELD_OUT_PAIRS):
+        for text in (earlier, later):
+            with Case(failures, text):
+                assert not is_ended(text, text)
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize(
-    ("text", "slot"),
-    [
+def test_claim_has_its_slot():
+    failures: list[str] = []
+    for text, slot in (
         ("My name is Ada.", "name"),
         ("No, my name is Eda.", "name"),
         ("My favorite colour is teal.", "favourite colour"),
@@ -46,15 +51,15 @@ def test_statement_does_not_contradict_itself(earlier: str, later: str, ended: b
         ("I live in Rio de Janeiro.", "home"),
         ("I'm 34 years old.", "age"),
         ("My wife's birthday is 3 May.", "wife birthday"),
-    ],
-)
-def test_claim_has_its_slot(text: str, slot: str):
-    assert [claim.slot for claim in extract_claims(text)] == [slot]
+    ):
+        with Case(failures, text):
+            assert [claim.slot for claim in extract_claims(text)] == [slot]
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_partly_understood_text_makes_no_claim():
+    failures: list[str] = []
+    for text in (
         "My daughter is called Mia.",
         "I live with two cats.",
         "My email is a@b.org, but use the other one.",
@@ -68,10 +73,10 @@ def test_claim_has_its_slot(text: str, slot: str):
         "I am not married to the idea.",
         "",
         "I live in " + "A" * 1000,
-    ],
-)
-def test_partly_understood_text_makes_no_claim(text: str):
-    assert extract_claims(text) == ()
+    ):
+        with Case(failures, text):
+            assert extract_claims(text) == ()
+    assert not failures, "\n".join(failures)
 
 
 def test_clauses_are_quoted_from_the_text():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-import pytest
-
 from recollect.language.claims import contradicts, extract_claims
 from recollect.language.novelty import build_plain_sentences
 from recollect.language.sentences import rewrite_as_user
@@ -14,6 +12,7 @@ from recollect.lifecycle.promotion import add_plain_wording
 from recollect.stores.codec import MAX_PASSAGES
 from recollect.tiers.indexing import PARAPHRASE_KEY, extract_index_terms, texts_to_embed
 from recollect.types import MemoryItem, Scope
+from tests.cases import Case
 
 
 def fact(content: str, **metadata: object) -> MemoryItem:
@@ -57,32 +56,38 @@ PLAIN_WORDINGS = {
 
 
 class TestClaim:
-    @pytest.mark.parametrize("case", PLAIN_WORDINGS)
-    def test_claim_has_a_plain_wording(self, case: str):
-        text, plain = PLAIN_WORDINGS[case]
-        assert build_plain_sentences(text) == [plain]
+    def test_claim_has_a_plain_wording(self):
+        failures: list[str] = []
+        for name, (text, plain) in PLAIN_WORDINGS.items():
+            with Case(failures, name, text):
+                assert build_plain_sentences(text) == [plain]
+        assert not failures, "\n".join(failures)
 
-    @pytest.mark.parametrize("case", [case for case in PLAIN_WORDINGS if case != "no job"])
-    def test_plain_wording_makes_the_same_claim(self, case: str):
-        text, plain = PLAIN_WORDINGS[case]
-        assert extract_claims(plain) == extract_claims(text)
+    def test_plain_wording_makes_the_same_claim(self):
+        failures: list[str] = []
+        for name, (text, plain) in PLAIN_WORDINGS.items():
+            if name == "no job":
+                continue
+            with Case(failures, name, text):
+                assert extract_claims(plain) == extract_claims(text)
+        assert not failures, "\n".join(failures)
 
-    @pytest.mark.parametrize(
-        "text",
-        [
+    def test_plain_statement_has_no_other_wording(self):
+        failures: list[str] = []
+        for text in (
             "I prefer metric units.",
             "I live in Porto.",
             "My name is Ada.",
             "The cabin key is under the blue pot.",
             "Hi!",
-        ],
-    )
-    def test_plain_statement_has_no_other_wording(self, text: str):
-        assert build_plain_sentences(text) == []
+        ):
+            with Case(failures, text):
+                assert build_plain_sentences(text) == []
+        assert not failures, "\n".join(failures)
 
-    @pytest.mark.parametrize(
-        "text",
-        [
+    def test_other_statements_make_no_claim(self):
+        failures: list[str] = []
+        for text in (
             "We moved to Postgres.",
             "We have relocated to Azure.",
             "We have relocated to Zustand.",
@@ -93,14 +98,14 @@ class TestClaim:
             "I'm no longer in marketing, and I live in Porto now.",
             "I got a new job.",
             "I stopped reading.",
-        ],
-    )
-    def test_other_statements_make_no_claim(self, text: str):
-        assert extract_claims(text) == ()
+        ):
+            with Case(failures, text):
+                assert extract_claims(text) == ()
+        assert not failures, "\n".join(failures)
 
-    @pytest.mark.parametrize(
-        ("earlier", "later", "ended"),
-        [
+    def test_end_of_a_habit_ends_the_preference(self):
+        failures: list[str] = []
+        for earlier, later, ended in (
             ("I like coffee.", "I don't drink coffee any more.", True),
             ("I love sushi.", "I stopped eating sushi.", True),
             ("I prefer coffee.", "I no longer drink coffee.", True),
@@ -108,11 +113,11 @@ class TestClaim:
             ("I like coffee.", "I don't drink coffee.", False),
             ("I hate coffee.", "I don't drink coffee any more.", False),
             ("I don't drink coffee any more.", "I like coffee.", False),
-        ],
-    )
-    def test_end_of_a_habit_ends_the_preference(self, earlier: str, later: str, ended: bool):
-        [before], [after] = extract_claims(earlier), extract_claims(later)
-        assert contradicts(after, before) is ended
+        ):
+            with Case(failures, earlier, later):
+                [before], [after] = extract_claims(earlier), extract_claims(later)
+                assert contradicts(after, before) is ended
+        assert not failures, "\n".join(failures)
 
 
 class TestItem:
@@ -143,9 +148,9 @@ class TestItem:
         assert len(texts_to_embed(long)) <= MAX_PASSAGES
 
 
-@pytest.mark.parametrize(
-    ("text", "by_user", "rewritten"),
-    [
+def test_statement_about_the_user_is_rewritten_in_first_person():
+    failures: list[str] = []
+    for text, by_user, rewritten in (
         ("You live in Lisbon.", False, "I live in Lisbon."),
         ("As far as I know, you live in Lisbon.", False, "I live in Lisbon."),
         ("You're vegan.", False, "I am vegan."),
@@ -155,7 +160,7 @@ class TestItem:
         ("You live in Lisbon.", True, "You live in Lisbon."),
         ("user: I live in Lisbon.", False, "I live in Lisbon."),
         ("assistant: You live in Lisbon.", True, "I live in Lisbon."),
-    ],
-)
-def test_statement_about_the_user_is_rewritten_in_first_person(text: str, by_user: bool, rewritten: str):
-    assert rewrite_as_user(text, by_user) == rewritten
+    ):
+        with Case(failures, text, by_user):
+            assert rewrite_as_user(text, by_user) == rewritten
+    assert not failures, "\n".join(failures)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from recollect.language.promotion_rules import PromotableStatement, find_declarations, find_promotable_statements
 from recollect.language.recalled_text import extract_own_words
 from recollect.language.sentences import normalize_sentence, parse_statements
+from tests.cases import Case
 from tests.unit.lifecycle.utterances import HELD_OUT, TUNING
 
 
@@ -22,9 +21,12 @@ def compute_rates(labelled: list[tuple[str, str | None]]) -> tuple[float, float]
     return right / sum(promoted for promoted, _ in found), right / sum(wanted for _, wanted in found)
 
 
-@pytest.mark.parametrize(("text", "rule"), TUNING)
-def test_utterance_is_promoted_by_its_rule_or_not_at_all(text: str, rule: str | None):
-    assert {statement.rule for statement in find_statements(text)} == ({rule} if rule else set())
+def test_utterance_is_promoted_by_its_rule_or_not_at_all():
+    failures: list[str] = []
+    for text, rule in TUNING:
+        with Case(failures, text):
+            assert {statement.rule for statement in find_statements(text)} == ({rule} if rule else set())
+    assert not failures, "\n".join(failures)
 
 
 def test_held_out_utterances_reach_precision_1_and_recall_0_9():
@@ -35,9 +37,12 @@ def test_held_out_utterances_reach_precision_1_and_recall_0_9():
     assert recall >= 0.9
 
 
-@pytest.mark.parametrize("text", [text for text, _ in (*TUNING, *HELD_OUT)])
-def test_promoted_text_is_quoted_from_the_message(text: str):
-    assert all(statement.text in text for statement in find_statements(text))
+def test_promoted_text_is_quoted_from_the_message():
+    failures: list[str] = []
+    for text, _ in (*TUNING, *HELD_OUT):
+        with Case(failures, text):
+            assert [statement.text for statement in find_statements(text) if statement.text not in text] == []
+    assert not failures, "\n".join(failures)
 
 
 class TestOneMessage:
@@ -74,9 +79,12 @@ class TestOneMessage:
             "explicit"
         ]
 
-    @pytest.mark.parametrize("text", ["I live in Porto?", "So my name is Bob?", "We decided to use Postgres, right?"])
-    def test_question_mark_makes_a_question(self, text: str):
-        assert not find_statements(text)
+    def test_question_mark_makes_a_question(self):
+        failures: list[str] = []
+        for text in ("I live in Porto?", "So my name is Bob?", "We decided to use Postgres, right?"):
+            with Case(failures, text):
+                assert not find_statements(text)
+        assert not failures, "\n".join(failures)
 
     def test_code_and_quoted_lines_are_ignored(self):
         assert not find_promotable_statements("```\nI prefer tabs.\n```\n> My name is Bob.\nthoughts?")
@@ -96,12 +104,13 @@ class TestOneMessage:
             "She is nice.",
         ]
 
-    @pytest.mark.parametrize(
-        "text", ["", " ", "\n\n", ".", "?!", "\x00", "a" * 100_000, "I prefer " * 20_000, "(" * 5000]
-    )
-    def test_unusual_texts_do_not_raise(self, text: str):
-        find_statements(text)
-        find_declarations(text)
+    def test_unusual_texts_do_not_raise(self):
+        failures: list[str] = []
+        for text in ("", " ", "\n\n", ".", "?!", "\x00", "a" * 100_000, "I prefer " * 20_000, "(" * 5000):
+            with Case(failures, text):
+                find_statements(text)
+                find_declarations(text)
+        assert not failures, "\n".join(failures)
 
 
 class TestDeclarations:

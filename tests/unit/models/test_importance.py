@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import product
 from statistics import mean
 
-import pytest
-
 from recollect.language.importance import score_importance
+from tests.cases import Case
 
 KEEP = {
     "remember": [
@@ -126,24 +125,36 @@ def test_labelled_list_has_at_least_60_texts():
     assert all(len(texts) >= 6 for texts in KEEP.values())
 
 
-@pytest.mark.parametrize("text", WEIGHTY)
-def test_lasting_statement_scores_at_least_0_6(text: str):
-    assert score_importance(text) >= 0.6
+def test_lasting_statement_scores_at_least_0_6():
+    failures: list[str] = []
+    for text in WEIGHTY:
+        with Case(failures, text):
+            assert score_importance(text) >= 0.6
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("text", PLAIN)
-def test_plain_statement_or_question_scores_in_the_middle(text: str):
-    assert 0.35 <= score_importance(text) <= 0.55
+def test_plain_statement_or_question_scores_in_the_middle():
+    failures: list[str] = []
+    for text in PLAIN:
+        with Case(failures, text):
+            assert 0.35 <= score_importance(text) <= 0.55
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("text", SMALL_TALK)
-def test_small_talk_scores_below_0_3(text: str):
-    assert score_importance(text) < 0.3
+def test_small_talk_scores_below_0_3():
+    failures: list[str] = []
+    for text in SMALL_TALK:
+        with Case(failures, text):
+            assert score_importance(text) < 0.3
+    assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize(("weighty", "light"), NUMBERS_AND_NAMES)
-def test_numbers_and_names_raise_the_score(weighty: str, light: str):
-    assert score_importance(weighty) > score_importance(light)
+def test_numbers_and_names_raise_the_score():
+    failures: list[str] = []
+    for weighty, light in NUMBERS_AND_NAMES:
+        with Case(failures, weighty):
+            assert score_importance(weighty) > score_importance(light)
+    assert not failures, "\n".join(failures)
 
 
 def test_labels_are_ordered_for_every_pair():
@@ -158,11 +169,15 @@ def test_explicit_request_scores_highest():
     assert max(means, key=lambda name: means[name]) == "remember"
 
 
-@pytest.mark.parametrize("kind", ["error", "decision", "outcome"])
-def test_episode_kind_changes_the_score(kind: str):
-    assert score_importance("The page was empty.", kind) > score_importance("The page was empty.", "turn") + 0.1
-    assert score_importance("The page was empty.", "tool_call") < score_importance("The page was empty.", "turn")
-    assert score_importance("Remember: never again! The error cost 9,000 on Monday.", kind) <= 1.0
+def test_episode_kind_changes_the_score():
+    turn = score_importance("The page was empty.", "turn")
+    failures: list[str] = []
+    for kind in ("error", "decision", "outcome"):
+        with Case(failures, kind):
+            assert score_importance("The page was empty.", kind) > turn + 0.1
+            assert score_importance("Remember: never again! The error cost 9,000 on Monday.", kind) <= 1.0
+    assert not failures, "\n".join(failures)
+    assert score_importance("The page was empty.", "tool_call") < turn
 
 
 def test_curly_quotes_are_quotes():
