@@ -147,10 +147,15 @@ class Settings:
     store: str = _option("recollect.db", "location of the memory if a command or call names none")
     embedder: str = _option("minilm", "embedding model; fixed for the life of a store")
     threads: int = _option(0, "processor threads for the local model; 0 lets it choose", 0, 256)
-    embed_batch: int = _option(64, "texts passed to the embedder at once", 1, 4096)
     embed_timeout: float = _option(120.0, "seconds before a call of the embedder fails", 0.1, 86_400)
     cache_mib: int = _option(256, "memory for the vectors of recently used scopes", 1, 1_000_000)
     readers: int = _option(4, "threads that read the SQLite file in parallel", 1, 64)
+    vacuum_limit_mb: int = _option(
+        1024,
+        "SQLite file size in MB above which the lifecycle, not `erase`, rewrites the file; 0: always",
+        0,
+        10_000_000,
+    )
     min_relevance: float = _option(0.6, "hits below this are not shown; 0 shows all", 0, 1)
     max_content: int = _option(1_000_000, "characters of an item; longer texts are refused, not cut", 1000, 100_000_000)
     max_state: int = _option(10_000_000, "bytes of a checkpoint; larger states are refused", 1000, 1_000_000_000)

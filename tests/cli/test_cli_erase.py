@@ -1,4 +1,4 @@
-"""The commands `recollect erase`, `verify-erasure` and `restore`."""
+"""The commands `recollect erase`, `finish-erasures`, `verify-erasure` and `restore`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.cli.cli_runner import FAILED, NOT_FOUND, OK, USAGE, Call, caller
+from tests.cli.cli_runner import FAILED, NOT_FOUND, OK, USAGE, Call, caller, run
 from tests.servers.postgres import Server
 from tests.servers.redis import RedisServer
 
@@ -86,11 +86,14 @@ def test_restore_without_receipts_warns(call: Call, tmp_path: Path):
 def test_erase_on_postgres_returns_verifiable_receipt(call: Call, tmp_path: Path, postgres: Server):
     url = f"{postgres.create('cli_erase')}?receipts={tmp_path / 'erasures.jsonl'}"
     assert call(tmp_path, "remember", SECRET, "--user", "ada", "--store", url).code == OK
-    done = call(tmp_path, "erase", "--user", "ada", "--yes", "--store", url)
-    assert (done.code, "complete" in done.out, "erased     1 semantic" in done.out) == (OK, True, True)
-    assert "not seen   the server's files" in done.out
-    id = done.out.split()[1].rstrip(":")
+    done = call(tmp_path, "erase", "--user", "ada", "--yes", "--json", "--store", url)
+    assert (done.code, done.json["status"], done.json["erased"]) == (OK, "complete", {"semantic": 1})
+    assert any("the server's files" in place for place in done.json["scan"]["unseen"])
+    id = done.json["id"]
     verified = call(tmp_path, "verify-erasure", id, "--store", url).out
+    assert "it holds: the chain of receipts is intact\nnot seen: the erased data" in verified
+    (tmp_path / "receipt.json").write_text(json.dumps(done.json), "utf-8")
+    verified = call(tmp_path, "verify-erasure", str(tmp_path / "receipt.json"), "--store", url).out
     assert ("it holds" in verified, "not seen: the server's files" in verified) == (True, True)
     assert "heliotrope" not in call(tmp_path, "recall", "the code of the locker", "--user", "ada", "--store", url).out
     receipts = [json.loads(line) for line in (tmp_path / "erasures.jsonl").read_text("utf-8").splitlines()]
@@ -129,6 +132,43 @@ def test_pending_receipt_verifies_after_completion(call: Call, tmp_path: Path):
     assert call(tmp_path, "lifecycle", *store).code == OK
     for receipt in ("pending.json", repeated.json["id"]):
         assert call(tmp_path, "verify-erasure", receipt, *store).code == OK
+
+
+def test_finish_erasures_rewrites_a_file_above_the_limit(call: Call, tmp_path: Path):
+    # Mutants: the limit of the settings does not reach the store; the command obeys it; the exit code is 0.
+    store = ["--store", str(tmp_path / "agent.db")]
+    assert call(tmp_path, "remember", SECRET, "--user", "ada", *store).code == OK
+    erased = run(tmp_path, "erase", "--user", "ada", "--yes", *store, RECOLLECT_VACUUM_LIMIT_MB="0")
+    assert (erased.code, "pending_physical" in erased.out) == (FAILED, True)
+    assert f"run `recollect finish-erasures --store {tmp_path / 'agent.db'}`" in erased.out
+    reader = apsw.Connection(str(tmp_path / "agent.db"))
+    reader.execute("begin")
+    reader.execute("select count(*) from records").fetchall()
+    blocked = run(tmp_path, "finish-erasures", *store, RECOLLECT_VACUUM_LIMIT_MB="0")
+    assert (blocked.code, "end of an open transaction" in blocked.out) == (FAILED, True)
+    reader.close()
+    done = run(tmp_path, "finish-erasures", "--json", *store, RECOLLECT_VACUUM_LIMIT_MB="0")
+    [receipt] = done.json
+    assert (done.code, receipt["status"], receipt["erased"]) == (OK, "complete", {"semantic": 1})
+    assert receipt["scan"]["writers_waited"] > 0
+    (tmp_path / "receipt.json").write_text(json.dumps(receipt), "utf-8")
+    verified = call(tmp_path, "verify-erasure", "receipt.json", *store)
+    assert (verified.code, "none found" in verified.out) == (OK, True)
+    again = call(tmp_path, "finish-erasures", *store)
+    assert (again.code, again.out.strip()) == (OK, "no erasure is pending")
+    assert call(tmp_path, "finish-erasures", "--store", "missing.db").code == FAILED
+    assert not (tmp_path / "missing.db").exists()
+
+
+def test_lifecycle_rewrites_a_file_above_the_limit(call: Call, tmp_path: Path):
+    # Mutant: the lifecycle obeys the limit.
+    store, limit = ["--store", str(tmp_path / "agent.db")], {"RECOLLECT_VACUUM_LIMIT_MB": "0"}
+    assert call(tmp_path, "remember", SECRET, "--user", "ada", *store).code == OK
+    pending = call(tmp_path, "erase", "--user", "ada", "--yes", "--json", *store, **limit)
+    assert (pending.code, pending.json["status"]) == (FAILED, "pending_physical")
+    (tmp_path / "receipt.json").write_text(pending.out, "utf-8")
+    assert f"erasure {pending.json['id']} is complete" in call(tmp_path, "lifecycle", *store, **limit).out
+    assert call(tmp_path, "verify-erasure", "receipt.json", *store).code == OK
 
 
 def test_verify_reports_data_stored_again(call: Call, tmp_path: Path):

@@ -122,6 +122,9 @@ record_writes = st.one_of(
     st.builds(Touch, spaces, st.lists(names, max_size=3).map(tuple), moments),
 )
 log_writes = st.builds(Append, space=logs, entry=entries, cap=st.none() | st.integers(1, 3)) | st.builds(Clear, logs)
+conditional_appends = st.builds(
+    Append, space=logs, entry=entries, expect_last=st.integers(0, 4), cap=st.none() | st.integers(1, 3)
+)
 task_names = st.sampled_from(["t", "u"])
 fences = st.integers(1, 4)
 statuses = st.sampled_from(["ready", "running", "done", "failed"])
@@ -135,7 +138,7 @@ task_writes = st.one_of(
         fence=st.none() | fences,
         ttl=st.none() | st.integers(1, 3).map(lambda n: n * SECOND),
         status=st.none() | statuses,
-        keep=st.integers(1, 3),
+        keep=st.none() | st.integers(1, 3),
     ),
     st.builds(
         Journal,
@@ -159,7 +162,9 @@ beginnings = st.tuples(
         st.lists(log_writes, max_size=3),
     ),
 )
-batches = st.lists(st.one_of(record_writes, record_writes, log_writes, task_writes), min_size=1, max_size=3)
+batches = st.lists(
+    st.one_of(record_writes, record_writes, log_writes, conditional_appends, task_writes), min_size=1, max_size=3
+)
 
 
 @st.composite
@@ -178,8 +183,11 @@ def narrow(draw: st.DrawFn) -> Where:
         live_at=draw(st.none() | maybe_moments),
         known_at=draw(st.none() | maybe_moments),
         open_at=draw(st.none() | st.none() | maybe_moments),
+        created_from=draw(st.none() | maybe_moments),
+        created_until=draw(st.none() | maybe_moments),
         min_importance=draw(st.sampled_from([0.0, 0.0, 0.0, 0.5])),
         key=draw(st.sampled_from([None, None, None, *NAMES[:2]])),
+        key_prefix=draw(st.sampled_from([None, None, None, "", *NAMES])),
         ids=draw(st.none() | st.none() | st.frozensets(names)),
         conditions=parse_where(arguments),
     )
@@ -201,7 +209,7 @@ record_questions = (
 )
 questions = st.one_of(
     *record_questions,
-    st.tuples(st.just("log"), logs, limits, st.integers(0, 4)),
+    st.tuples(st.just("log"), logs, limits, st.integers(0, 4), maybe_moments, maybe_moments),
     st.tuples(st.just("claim"), task_spaces, task_names, st.sampled_from(["w1", "w2"]), seconds),
     st.tuples(st.just("task"), task_spaces, task_names),
 )
@@ -312,10 +320,10 @@ async def ask(store: Any, method: str, arguments: list[Any]) -> Any:
             )
         case "last_turns", [space, session, limit]:
             return await store.last_turns(space, session, limit=limit)
-        case "log", [space, limit, after]:
+        case "log", [space, limit, after, since, until]:
             return (
                 await store.recent(space, limit=limit, kinds="k" * (after % 2)),
-                await store.read(space, after=after, limit=limit),
+                await store.read(space, after=after, limit=limit, since=since, until=until),
                 await store.logs(space),
                 [(tail.space, list(tail)) for tail in await store.read_tails(space, TailLimits(limit, after, limit))],
             )
@@ -326,6 +334,7 @@ async def ask(store: Any, method: str, arguments: list[Any]) -> Any:
                 await store.task(space, task),
                 await store.task(space, task, hidden=True),
                 await store.tasks(space),
+                await store.tasks(space, prefix=task, limit=1),
                 await store.expired(space, START + SECOND),
                 await store.task_spaces(space.tenant),
                 await store.checkpoints(space, task),

@@ -48,6 +48,11 @@ class TestCluster:
 
     test_read_returns_every_field = LogContract.test_read_returns_every_field
     test_same_id_is_appended_once = LogContract.test_same_id_is_appended_once
+    test_concurrent_appends_after_a_seq_have_one_winner = (
+        LogContract.test_concurrent_appends_after_a_seq_have_one_winner
+    )
+    test_unexpected_last_seq_rejects_the_batch = LogContract.test_unexpected_last_seq_rejects_the_batch
+    test_read_selects_a_range_of_times = LogContract.test_read_selects_a_range_of_times
     test_cap_keeps_the_newest_entries = LogContract.test_cap_keeps_the_newest_entries
     test_hidden_entries_are_readable_until_dropped = LogContract.test_hidden_entries_are_readable_until_dropped
     test_logs_are_isolated = LogContract.test_logs_are_isolated
@@ -59,7 +64,9 @@ class TestCluster:
     test_stale_fence_cannot_write = TasksContract.test_stale_fence_cannot_write
     test_fence_is_never_reused = TasksContract.test_fence_is_never_reused
     test_step_and_checkpoint_are_atomic = TasksContract.test_step_and_checkpoint_are_atomic
+    test_every_version_is_kept_without_a_limit = TasksContract.test_every_version_is_kept_without_a_limit
     test_tasks_are_listed_by_id_and_status = TasksContract.test_tasks_are_listed_by_id_and_status
+    test_tasks_are_listed_by_prefix = TasksContract.test_tasks_are_listed_by_prefix
     test_tasks_are_isolated = TasksContract.test_tasks_are_isolated
     test_expired_task_is_hidden = TasksContract.test_expired_task_is_hidden
     test_dropped_task_leaves_nothing = TasksContract.test_dropped_task_leaves_nothing

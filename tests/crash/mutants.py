@@ -233,13 +233,17 @@ def keep_wal() -> None:
     from recollect.stores.sqlite import erasure
 
     setattr(erasure, "truncate_wal", lambda _: True)  # noqa: B010
+    setattr(erasure._WriteLock, "truncate_wal", lambda self, connection: True)  # noqa: B010
 
 
 def keep_page_gaps() -> None:
     """Leave the unused bytes between the rows of a page as they are."""
     from recollect.stores.sqlite import erasure
 
-    setattr(erasure, "purge_deleted_bytes", lambda path, key: "" if erasure.empty_wal(path, key) else "busy")  # noqa: B010
+    def only_empty_wal(path: Path, key: Any, **_: Any) -> Any:
+        return erasure.PurgeResult("" if erasure.empty_wal(path, key) else "busy")
+
+    setattr(erasure, "purge_deleted_bytes", only_empty_wal)  # noqa: B010
 
 
 def rekey_in_place() -> None:
@@ -277,7 +281,7 @@ def write_ledger_last() -> None:
 
         def deleted(connection: apsw.Connection) -> None:
             record = ErasureRecord(id="x", subject="x", parts=(), requested_at=now)
-            store.add_erasure.__wrapped__(store, connection, record)
+            store.change_erasure.__wrapped__(store, connection, "x", lambda row, last: record)
             store._delete_selection(connection, "x", selection, now)
             connection.execute("delete from erasures")
 

@@ -14,9 +14,10 @@ import pytest
 
 from recollect.stores.sqlite import EncryptionKey, SqliteStore, change_key
 from recollect.stores.sqlite.connection import is_encrypted_with, open_connection, read_main_file, read_wal_pages
+from recollect.testing.factories import make_append
 from tests.crash import canaries, mutants, turn_history
 from tests.crash.acknowledgments import Ledger
-from tests.crash.canaries import EACH, count_left
+from tests.crash.canaries import EACH, count_left, make_scope
 from tests.crash.forkserver import ForkServer
 from tests.crash.process_launcher import read_line, send_line, start
 from tests.crash.rekey_worker import KEYS
@@ -78,6 +79,8 @@ def test_erase_mutant_leaves_canaries_in_decrypted_pages(
     filled: tuple[Path, CanariesByKind], copied: Path, table: Table, mutant: str
 ):
     reader = SqliteStore.open(copied, readers=1, key=KEY)  # keeps the log, which the last closing process deletes
+    text = filled[1]["conversation entries"][0].text
+    asyncio.run(reader.write(make_append("again", space=make_scope("ada").space("conversation"), content=text)))
     receipt = run("erase", copied, mutant=mutant)["receipt"]
     found = count_in_pages(copied, filled[1])
     asyncio.run(reader.close())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import struct
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -17,8 +18,9 @@ from recollect.durable.failpoints import ERASURE_POINTS, FAILPOINTS_VARIABLE
 from recollect.erasure import receipt_file
 from recollect.portability.restore import restore_store
 from recollect.stores.sqlite import SqliteStore
+from recollect.testing.factories import make_append
 from tests.crash import canaries, mutants
-from tests.crash.canaries import EACH, Canary, count_left
+from tests.crash.canaries import EACH, Canary, count_left, make_scope
 from tests.crash.erase_worker import resume_erasure
 from tests.crash.process_launcher import ROOT, command, environment, read_line, send_line, start
 from tests.crash.result_table import Table
@@ -27,6 +29,7 @@ from tests.embedders import HashEmbedder
 CanariesByKind = dict[str, list[Canary]]
 
 ASKED = 20
+LEAF_PAGE = 13  # the first byte of a page with rows
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +125,52 @@ def test_erase_is_pending_until_open_snapshot_ends(
     assert (done["holds"], found) == ([True], 0)
 
 
+@pytest.mark.promise("E1")
+def test_erase_above_vacuum_limit_is_pending_until_lifecycle_runs(
+    filled: tuple[Path, CanariesByKind, CanariesByKind], copied: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+):
+    # Mutant: the receipt is complete although the file was not rewritten.
+    monkeypatch.setenv("RECOLLECT_VACUUM_LIMIT_MB", "0")
+    write_into_gap(copied, filled[1]["conversation entries"][0].text.encode())
+    reader = start("erase_worker", "read", copied, "idle")
+    read_line(reader), read_line(reader)
+    receipt = run("erase", copied)["receipt"]
+    left = count_left(copied, filled[1])
+    done = run("resume", copied)
+    found = count_left(copied, filled[1])
+    reader.communicate()
+    table.add_result("E1", f"erased above vacuum_limit_mb: {left} canaries pending, then complete", found)
+    assert (receipt["status"], len(receipt["scan"]["waits"])) == ("pending_physical", 1)
+    assert left > 0
+    assert receipt["scan"]["found"] > 0
+    assert (found, done["holds"], done["faults"]) == (0, [True], [])
+    assert [receipt_data["status"] for receipt_data in done["receipts"]] == ["complete"]
+    assert count_left(copied, filled[2]) == EACH * len(filled[2])
+
+
+def write_into_gap(path: Path, text: bytes) -> None:
+    """Write a text into the unused area of a page, where the split of a page leaves copies of the rows that move."""
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[16:18], "big")
+    for page in range(size, len(data), size):  # the first page has another header
+        kind, cells, content = data[page], *struct.unpack(">HH", data[page + 3 : page + 7])
+        if kind == LEAF_PAGE and cells > 0 and 8 + 2 * cells + 2 * len(text) < content < size:
+            at = page + content - len(text) - 8
+            data[at : at + len(text)] = text
+            path.write_bytes(data)
+            return
+    raise AssertionError("no page has an unused area")
+
+
 @pytest.mark.mutant("E1")
 @pytest.mark.parametrize("mutant", ["insecure_term_delete", "keep_wal", "keep_page_gaps"])
 def test_erase_mutant_leaves_canaries(
     filled: tuple[Path, CanariesByKind, CanariesByKind], copied: Path, table: Table, mutant: str
 ):
+    text = filled[1]["conversation entries"][0].text
+    write_into_gap(copied, text.encode())
     reader = SqliteStore.open(copied, readers=1)  # keeps the log, which the last closing process deletes
+    asyncio.run(reader.write(make_append("again", space=make_scope("ada").space("conversation"), content=text)))
     receipt = run("erase", copied, mutant=mutant)["receipt"]
     found = count_left(copied, filled[1])
     asyncio.run(reader.close())
@@ -154,6 +197,24 @@ def test_erase_killed_in_any_phase_is_finished_by_next_process(
     table.add_result("E2", f"killed at each of {len(seen)} points of an erasure, then resumed", len(faults))
     assert faults == []
     assert seen == set(ERASURE_POINTS)
+
+
+@pytest.mark.promise("E2")
+def test_deferred_rewrite_killed_in_any_phase_is_finished_by_next_process(
+    filled: tuple[Path, CanariesByKind, CanariesByKind], tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RECOLLECT_VACUUM_LIMIT_MB", "0")
+    source, ada, bob = filled
+    points = ERASURE_POINTS[ERASURE_POINTS.index("erase.deleted") :]
+    faults = []
+    for point in points:
+        path = Path(shutil.copyfile(source, tmp_path / f"{point}.db"))
+        assert run("erase", path)["receipt"]["status"] == "pending_physical"
+        assert run("resume", path, rules=f"{point}=kill9@1") == {}
+        done = asyncio.run(resume_erasure(path))
+        faults += [f"{point}: {fault}" for fault in _find_faults(path, done, ada, bob)]
+    table.add_result("E2", f"killed at each of {len(points)} points of a deferred rewrite, then resumed", len(faults))
+    assert faults == []
 
 
 @pytest.mark.mutant("E2")

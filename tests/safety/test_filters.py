@@ -63,6 +63,8 @@ def iterate_injections() -> Iterator[Where]:
         for text, sign in product(texts, ("eq", "ne", "gt", "lte", "prefix", "in", "has")):
             if sign != "has" or path not in FILTER_FIELDS:
                 yield Where(SPACE, conditions=parse_where({path: {sign: [text] if sign == "in" else text}}))
+    for text in texts:
+        yield Where(SPACE, key_prefix=text)
 
 
 @pytest.mark.promise("S3")

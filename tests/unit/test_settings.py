@@ -33,10 +33,10 @@ def test_load_prefers_arguments_then_environment_then_file(tmp_path: Path):
 
 def test_values_have_the_type_of_their_option(tmp_path: Path):
     loaded = Settings.load(
-        environ={"RECOLLECT_EMBED_TIMEOUT": "1.5", "RECOLLECT_EMBED_BATCH": "8", "RECOLLECT_STORE": "x.db"},
+        environ={"RECOLLECT_EMBED_TIMEOUT": "1.5", "RECOLLECT_CACHE_MIB": "8", "RECOLLECT_STORE": "x.db"},
         directory=write_settings(tmp_path, "min_relevance = 1\n"),
     )
-    assert (loaded.embed_timeout, loaded.embed_batch, loaded.store, loaded.min_relevance) == (1.5, 8, "x.db", 1)
+    assert (loaded.embed_timeout, loaded.cache_mib, loaded.store, loaded.min_relevance) == (1.5, 8, "x.db", 1)
 
 
 @pytest.mark.parametrize(

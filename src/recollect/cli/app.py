@@ -51,6 +51,7 @@ COMMANDS: tuple[tuple[str, str, Callable[..., None] | typer.Typer], ...] = (
     (_STORE, "reembed", maintenance.reembed_items),
     (_STORE, "key", key_app),
     (_STORE, "erase", erase.erase),
+    (_STORE, "finish-erasures", erase.finish_erasures),
     (_STORE, "verify-erasure", erase.verify_erasure),
     (_MACHINE, "setup", maintenance.set_up),
     (_MACHINE, "config", maintenance.config_app),

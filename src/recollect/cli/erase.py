@@ -1,4 +1,4 @@
-"""Commands that erase, verify erasures, and restore a backup without what was erased."""
+"""Commands that erase, complete and verify erasures, and restore a backup without what was erased."""
 
 from __future__ import annotations
 
@@ -56,7 +56,25 @@ def erase(
         )
     if not receipt.complete:
         if not caller.as_json:
-            print_text("bytes may be left in the files; run `recollect lifecycle` later to complete the erasure")
+            print_text(
+                "bytes may be left in the files; run `recollect finish-erasures` or `recollect lifecycle` later to "
+                "complete the erasure"
+            )
+        raise typer.Exit(FAILED)
+
+
+def finish_erasures(*, caller: CliContext) -> None:
+    """Complete the pending erasures of all users and print their receipts.
+
+    A file is rewritten even if it is larger than the setting `vacuum_limit_mb`; writers wait meanwhile. Exit code 3
+    when an erasure is still pending.
+    """
+    from recollect.portability.restore import finish_erasures as finish_pending
+
+    receipts = asyncio.run(finish_pending(caller.get_existing_store()))
+    texts = [str(receipt) for receipt in receipts] or ["no erasure is pending"]
+    caller.print_result([receipt.as_json() for receipt in receipts], "\n".join(texts))
+    if not all(receipt.complete for receipt in receipts):
         raise typer.Exit(FAILED)
 
 
@@ -76,7 +94,8 @@ def verify_erasure(
         print_json({"holds": result.holds, "faults": result.faults, "scan": scan})
     elif result.holds:
         pieces, files = format_count(scan.pieces, "piece"), format_count(scan.files, "file")
-        print_text(f"it holds: {pieces} looked for in {scan.bytes:,} bytes of {files}, none found")
+        searched = f"{pieces} looked for in {scan.bytes:,} bytes of {files}, none found"
+        print_text(f"it holds: {searched if scan.files else 'the chain of receipts is intact'}")
         if scan.shared:
             print_text(f"{scan.shared} of them are in what is kept now: stored by other users, or stored again since")
         for place in scan.unseen:

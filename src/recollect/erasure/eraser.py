@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -67,12 +68,12 @@ class Eraser:
             id, now = self._new_id(), to_utc(self._clock())
             await ledger.enter_erasure(self._stores, id, subject, now)
             reach_failpoint("erase.entered")
-            receipt = await self._attempt_erasure(id, subject, thorough=thorough)
-            await self._resume_others(id)
+            receipt = await self._attempt_erasure(id, subject, thorough=thorough, deferrable=True)
+            await self._resume_others(id, deferrable=True)
             return receipt
 
     async def resume(self) -> list[ErasureReceipt]:
-        """Continue all unfinished erasures; return their receipts."""
+        """Complete all unfinished erasures, including deferred steps; return their receipts."""
         async with self._lock:
             receipts = await self._resume_others(None)
             for store in self._stores:
@@ -80,17 +81,17 @@ class Eraser:
                     await ledger.update_receipt_file(store)
             return receipts
 
-    async def catch_up(self) -> None:
+    async def catch_up(self) -> list[ErasureReceipt]:
         """Delete what was erased after this copy of a store was made, and what was requested but not deleted.
 
-        Call it before the stores serve any reads.
+        Call it before the stores serve any reads. Returns the receipts of these erasures.
         """
         async with self._lock:
             for store in self._stores:
                 await ledger.import_receipt_file(store)
             await ledger.sync_ledgers(self._stores)
-            for id in await self._find_unfinished(("entered",)):
-                await self._run_phases(id, None)
+            ids = await self._find_unfinished(("entered",))
+            return [await self._run_phases(id, None, deferrable=True) for id in ids]
 
     async def list_receipts(self) -> list[ErasureReceipt]:
         """Return the receipts of all complete erasures in the order of the chain."""
@@ -106,8 +107,10 @@ class Eraser:
             if final is None:
                 fault = "it is still pending; run `recollect lifecycle` to continue it"
                 return Verification((fault,), ByteScan())
-            receipt = final
-        faults: list[str] = []
+            receipt = replace(final, evidence_key=receipt.evidence_key)
+        key, faults = _decode_key(receipt), list[str]()
+        if key and _hash_key(key) != receipt.evidence_key_sha256:
+            faults.append("the evidence key is not that of the receipt")
         if receipt.sha256 != receipt.digest:
             faults.append("the receipt was changed: its sha256 does not match its content")
         scan, is_known = ByteScan(), False
@@ -116,18 +119,20 @@ class Eraser:
             chain = [row.receipt for row in rows if row.receipt is not None]
             faults += find_chain_faults(chain)
             file = None if store.receipts is None else await asyncio.to_thread(read_receipt_file, store.receipts)
-            is_known = is_known or receipt in chain or (file is not None and receipt in file.receipts)
+            stored = replace(receipt, evidence_key="")
+            is_known = is_known or stored in chain or (file is not None and stored in file.receipts)
             for row in rows:
                 if row.id == receipt.id:
-                    scan = scan.merge(await store.scan(row.evidence))
+                    scan = scan.merge(await _scan_again(store, row, key))
         if not is_known:
             faults.append("the ledger of this store has no such receipt")
         if scan.found or scan.words:
             faults.append(f"the files still contain {scan.found} pieces and {scan.words} terms of the erased data")
         return Verification(tuple(faults), scan)
 
-    async def _resume_others(self, id: str | None) -> list[ErasureReceipt]:
-        return [await self._attempt_erasure(other, None) for other in await self._find_unfinished() if other != id]
+    async def _resume_others(self, id: str | None, *, deferrable: bool = False) -> list[ErasureReceipt]:
+        others = [other for other in await self._find_unfinished() if other != id]
+        return [await self._attempt_erasure(other, None, deferrable=deferrable) for other in others]
 
     async def _find_unfinished(self, phases: Sequence[str] = ("entered", "deleted")) -> list[str]:
         return list(dict.fromkeys(row.id for row in await self._read_open_rows() if row.phase in phases))
@@ -143,18 +148,20 @@ class Eraser:
         return rows
 
     async def _attempt_erasure(
-        self, id: str, subject: ErasureSubject | None, *, thorough: bool = False
+        self, id: str, subject: ErasureSubject | None, *, thorough: bool = False, deferrable: bool = False
     ) -> ErasureReceipt:
         """Run the remaining phases; if a store is down, return a pending receipt that says so."""
         try:
-            return await self._run_phases(id, subject, thorough=thorough)
+            return await self._run_phases(id, subject, thorough=thorough, deferrable=deferrable)
         except StoreUnavailable as error:
             rows = [row for row in await self._read_open_rows() if row.id == id]
             if not rows:
                 raise
             return _build_receipt(rows, [ByteScan(waits=(str(error),)), *(ByteScan() for _ in rows[1:])])
 
-    async def _run_phases(self, id: str, subject: ErasureSubject | None, *, thorough: bool = False) -> ErasureReceipt:
+    async def _run_phases(
+        self, id: str, subject: ErasureSubject | None, *, thorough: bool = False, deferrable: bool = False
+    ) -> ErasureReceipt:
         await ledger.sync_ledgers(self._stores)
         stores = [store for store in self._stores if await _read_row(store, id) is not None]
         # Facts before logs: the logs say which facts were made of the subject's entries.
@@ -168,19 +175,29 @@ class Eraser:
         rows = [row for store in stores if (row := await _read_row(store, id)) is not None]
         entries = list(zip(stores, rows, strict=True))
         # A complete row was scanned before, perhaps with a server stopped, and is not purged or scanned again.
-        purged = [row.receipt is not None or await store.purge_copies(thorough=thorough) for store, row in entries]
+        purged = [
+            row.receipt is not None or await store.purge_copies(thorough=thorough, deferrable=deferrable)
+            for store, row in entries
+        ]
         reach_failpoint("erase.settled")
-        scans = [await store.scan(row.evidence) if row.receipt is None else row.receipt.scan for store, row in entries]
+        scans = [
+            await store.scan(row.evidence, row.key) if row.receipt is None else row.receipt.scan
+            for store, row in entries
+        ]
         reach_failpoint("erase.scanned")
         receipt = _build_receipt(rows, scans)
         if not all(purged) or not receipt.scan.is_clean or any(row.phase == "entered" for row in rows):
             return receipt
         finished = []
         for store, row in entries:
-            finished.append(await store.finish_erasure(replace(receipt, subject=row.subject), to_utc(self._clock())))
+            of_store = replace(receipt, subject=row.subject, evidence_key_sha256=_hash_key(row.key))
+            finished.append(await store.finish_erasure(of_store, to_utc(self._clock())))
             reach_failpoint("erase.finished")
             await ledger.update_receipt_file(store)
-        return finished[0]
+        # A store that keeps no evidence has no key.
+        chosen = next((done for done in finished if done.evidence_key_sha256), finished[0])
+        is_of_key = chosen.evidence_key_sha256 == receipt.evidence_key_sha256
+        return replace(chosen, evidence_key=receipt.evidence_key) if is_of_key else chosen
 
     async def _delete_rows(self, store: ErasureStore, row: ErasureRecord, subject: ErasureSubject | None) -> bool:
         """Delete until nothing is left; return False if concurrent writes kept adding data."""
@@ -207,6 +224,24 @@ class Eraser:
             )
 
 
+async def _scan_again(store: ErasureStore, row: ErasureRecord, key: bytes) -> ByteScan:
+    """Search a store for the data of a complete erasure, if the key of its evidence is given."""
+    if row.receipt is None or row.receipt.evidence_key_sha256 in ("", _hash_key(key)):
+        return await store.scan(row.evidence, row.key or key)
+    return ByteScan(unseen=("the erased data: only the receipt that `erase` returned has the key of its hashes",))
+
+
+def _hash_key(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest() if key else ""
+
+
+def _decode_key(receipt: ErasureReceipt) -> bytes:
+    try:
+        return bytes.fromhex(receipt.evidence_key)
+    except ValueError:
+        return b"?"  # not the key of any receipt
+
+
 async def _read_row(store: ErasureStore, id: str) -> ErasureRecord | None:
     return next((row for row in await store.ledger() if row.id == id), None)
 
@@ -217,6 +252,7 @@ def _build_receipt(rows: Sequence[ErasureRecord], scans: Sequence[ByteScan]) -> 
     for row, scan in zip(rows, scans, strict=True):
         erased.update(row.erased)
         merged = merged.merge(scan)
+    key = next((row.key for row in rows if row.key), b"")
     deletions = [row.deleted_at for row in rows if row.deleted_at is not None]
     return ErasureReceipt(
         id=first.id,
@@ -228,4 +264,6 @@ def _build_receipt(rows: Sequence[ErasureRecord], scans: Sequence[ByteScan]) -> 
         erased=dict(sorted(erased.items())),
         rederived=sum(row.rederived for row in rows),
         scan=merged,
+        evidence_key_sha256=_hash_key(key),
+        evidence_key=key.hex(),
     )

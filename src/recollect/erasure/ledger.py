@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from recollect.erasure.receipt_file import append_erasures, read_receipt_file
@@ -12,6 +14,11 @@ from recollect.erasure.subject import ErasureSubject
 from recollect.errors import StoreUnavailable
 from recollect.stores.erasure import ErasureReceipt, ErasureRecord, ErasureStore
 from recollect.types import Scope, Space
+
+
+def create_evidence_key() -> bytes:
+    """Return a random key for the hashes of the data that one erasure deletes."""
+    return secrets.token_bytes(32)
 
 
 def fingerprint_store(salt: bytes) -> str:
@@ -25,14 +32,14 @@ async def enter_erasure(stores: Sequence[ErasureStore], id: str, subject: Erasur
     Each row holds the subject's hash for every store. One row is therefore enough to resume the erasure in a store
     that was down, or that a crash left without a row. Raises `StoreUnavailable` if all stores are down.
     """
-    salts = [await store.salt() for store in stores]
+    key, salts = create_evidence_key(), [await store.salt() for store in stores]
     digests = {fingerprint_store(salt): subject.digest(salt) for salt in salts}
     errors: list[StoreUnavailable] = []
     for store, salt in zip(stores, salts, strict=True):
         digest = digests[fingerprint_store(salt)]
         try:
             await store.add_erasure(
-                ErasureRecord(id=id, subject=digest, parts=subject.parts, requested_at=now, elsewhere=digests)
+                ErasureRecord(id=id, subject=digest, parts=subject.parts, requested_at=now, elsewhere=digests, key=key)
             )
             await update_receipt_file(store)
         except StoreUnavailable as error:
@@ -63,7 +70,9 @@ async def sync_ledgers(stores: Sequence[ErasureStore]) -> None:
                 ids.add(row.id)
                 # `replace` would also copy the progress of the other store.
                 request = {name: getattr(row, name) for name in ("id", "parts", "requested_at", "elsewhere")}
-                await store.add_erasure(ErasureRecord(subject=row.elsewhere[fingerprint], **request))
+                # A complete row has no key any more.
+                key = row.key or create_evidence_key()
+                await store.add_erasure(ErasureRecord(subject=row.elsewhere[fingerprint], key=key, **request))
 
 
 async def import_receipt_file(store: ErasureStore) -> None:
@@ -76,7 +85,7 @@ async def import_receipt_file(store: ErasureStore) -> None:
     ids = {row.id for row in await store.ledger()}
     for erasure in file.erasures:
         if erasure.id not in ids:
-            await store.add_erasure(erasure)
+            await store.add_erasure(replace(erasure, key=create_evidence_key()))
 
 
 async def update_receipt_file(store: ErasureStore) -> None:

@@ -23,6 +23,7 @@ from recollect.types import ProgressCallback
 # The timeout of one embedding request is this share of `embed_timeout`, so that a hanging request can be retried.
 _EMBED_TIMEOUT_SHARE = 1 / 4
 # Vectors of repeated queries, 1.5 KiB each.
+_TEXTS_PER_BATCH = 64
 _CACHED_VECTORS = 4096
 _PROBE_TEXTS = ["the quick brown fox", "a memory of last summer"]
 
@@ -46,7 +47,7 @@ async def open_embedder(
     )
     embedding = Embedding(
         embedder,
-        batch=settings.embed_batch,
+        batch=_TEXTS_PER_BATCH,
         timeout=settings.embed_timeout,
         cache=_CACHED_VECTORS,
         release=embedder.close if isinstance(embedder, RemoteEmbedder) else None,

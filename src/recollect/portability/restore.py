@@ -1,4 +1,4 @@
-"""Restoring of a backup with all later erasures."""
+"""Restoring of a backup with all later erasures, and completion of pending erasures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recollect.errors import BadInput, NotFound, StoreCorrupt, StoreError
 from recollect.portability.safe_file import check_path_is_new, copy_file, move_into_place, parse_path
 from recollect.settings import Settings
 from recollect.stores.erasure import ErasureReceipt, ErasureStore
-from recollect.stores.factory import open_stores
+from recollect.stores.factory import StoreLocation, open_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,23 @@ async def restore_store(
         for file in target.parent.glob(glob.escape(partial.name) + "*"):
             file.unlink(missing_ok=True)
     return RestoreReport(target, tuple(receipt for receipt in known if receipt.id not in before), len(known), read)
+
+
+async def finish_erasures(
+    location: StoreLocation | None = None, settings: Settings | None = None
+) -> list[ErasureReceipt]:
+    """Complete the pending erasures of a store, and return their receipts.
+
+    Files are rewritten regardless of `vacuum_limit_mb`; writers wait meanwhile. The receipt of an erasure that is still
+    pending says what it waits for.
+    """
+    stores = await open_stores(location, settings or Settings.load(), system_clock)
+    try:
+        eraser = Eraser(stores.all_stores, system_clock)
+        receipts = [*await eraser.catch_up(), *await eraser.resume()]
+    finally:
+        await stores.close()
+    return list({receipt.id: receipt for receipt in receipts}.values())
 
 
 def _merge_receipts(source: Path, target: Path) -> None:

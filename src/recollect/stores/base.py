@@ -20,7 +20,7 @@ from recollect.errors import Conflict, Unsupported
 from recollect.stores.filters import Where
 from recollect.stores.health import IntegrityReport, ProgressCallback, RepairTarget, StoreStats, ignore_progress
 from recollect.stores.search import EvidenceLookup, EvidenceQuery, SearchEvidence
-from recollect.stores.validation import validate_limit
+from recollect.stores.validation import ALL_VERSIONS, validate_limit
 from recollect.stores.writes import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
 from recollect.stores.writes import Checkpoint as Checkpoint
 from recollect.stores.writes import Lease as Lease
@@ -253,8 +253,21 @@ class Log(Store, Protocol):
         """Return the newest entries, newest last."""
 
     @abstractmethod
-    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
-        """Return entries with a `seq` above `after`, oldest first; with `hidden`, also expired ones still stored."""
+    async def read(
+        self,
+        space: Space,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        hidden: bool = False,
+    ) -> list[Entry]:
+        """Return entries with a `seq` above `after`, in that order; with `hidden`, also expired ones still stored.
+
+        `since` is inclusive and `until` exclusive. They are compared with the time of each entry (`at`), which may be
+        in another order than `seq`.
+        """
 
     @abstractmethod
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
@@ -287,7 +300,8 @@ class Log(Store, Protocol):
     async def last_seqs(self, tenant: str | None = None) -> dict[Space, int]:
         """Return the last `seq` that each log has assigned, also for empty logs; for one tenant or for all.
 
-        The number may be higher than that if items are stored under the name of the log.
+        `Append.expect_last` is compared with this number. It may be higher if items are stored under the name of the
+        log.
         """
         traces = await self.trace_spaces(tenant)
         return {trace.space: trace.last_seq for trace in traces if trace.last_seq is not None}
@@ -330,9 +344,15 @@ class Tasks(Store, Protocol):
 
     @abstractmethod
     async def tasks(
-        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+        self,
+        space: Space,
+        *,
+        status: TaskStatus | None = None,
+        prefix: str = "",
+        limit: int = 100,
+        after: str | None = None,
     ) -> list[Task]:
-        """Return the tasks that have not expired and whose id is above `after`, by id."""
+        """Return the tasks that have not expired, whose id starts with `prefix` and is above `after`, by id."""
 
     @abstractmethod
     async def expired(
@@ -345,7 +365,7 @@ class Tasks(Store, Protocol):
 
     @abstractmethod
     async def checkpoints(
-        self, space: Space, task: str, *, version: int | None = None, limit: int = 1000, hidden: bool = False
+        self, space: Space, task: str, *, version: int | None = None, limit: int = ALL_VERSIONS, hidden: bool = False
     ) -> list[Checkpoint]:
         """Return the stored versions, newest first, or one of them. Damage shows as `intact=False`."""
 

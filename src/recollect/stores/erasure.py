@@ -18,6 +18,7 @@ from recollect.stores.base import Store
 from recollect.stores.codec import (
     decode_choice,
     decode_counts,
+    decode_float,
     decode_int,
     decode_optional_text,
     decode_text,
@@ -31,6 +32,7 @@ from recollect.types import EMPTY_MAPPING, Space
 ReceiptStatus = Literal["complete", "pending_physical"]
 _FORMAT_KEY = "recollect_erasure"
 _FORMAT_VERSION = 1
+_KEY_FIELDS = ("evidence_key_sha256", "evidence_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class ByteScan:
     """Places with possible copies that the store cannot read, one sentence each."""
     waits: tuple[str, ...] = ()
     """Actions required before the erasure is complete, one sentence each."""
+    writers_waited: float = 0.0
+    """Seconds for which the removal of the bytes before this scan kept other connections from writing to a file."""
 
     @property
     def is_clean(self) -> bool:
@@ -63,15 +67,19 @@ class ByteScan:
         return ByteScan(**sums | {name: tuple(dict.fromkeys(sums[name])) for name in _TEXT_FIELDS})
 
     def as_json(self) -> dict[str, Any]:
-        """Return a JSON object; empty lists of sentences are left out."""
+        """Return a JSON object; empty lists of sentences, and a wait of 0 seconds, are left out."""
         values = {name: getattr(self, name) for name in _FIELDS}
+        if not self.writers_waited:  # receipts of release 0.1 do not have it, and keep their digest
+            del values["writers_waited"]
         return {name: list(value) if name in _TEXT_FIELDS else value for name, value in values.items() if value != ()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ByteScan:
-        counts: dict[str, Any] = decode_counts("scan", {name: data[name] for name in data if name not in _TEXT_FIELDS})
+        others = (*_TEXT_FIELDS, "writers_waited")
+        counts: dict[str, Any] = decode_counts("scan", {name: data[name] for name in data if name not in others})
         texts: dict[str, Any] = {name: decode_texts(name, data.get(name, [])) for name in _TEXT_FIELDS}
-        return cls(**counts, **texts)
+        waited = decode_float("writers_waited", data.get("writers_waited", 0.0))
+        return cls(**counts, **texts, writers_waited=waited)
 
 
 _TEXT_FIELDS = ("unseen", "waits")
@@ -104,6 +112,10 @@ class ErasureReceipt:
     previous: str | None = None
     """The sha256 of the previous receipt; None for the first."""
     sha256: str = ""
+    evidence_key_sha256: str = ""
+    """The sha256 of the evidence key; empty in receipts of release 0.1, whose evidence is keyed by the store's salt."""
+    evidence_key: str = ""
+    """Key of the hashes of the erased data, in hex. Only the receipt that `erase` returns has it; stores drop it."""
 
     @property
     def complete(self) -> bool:
@@ -117,7 +129,7 @@ class ErasureReceipt:
     @property
     def digest(self) -> str:
         """The sha256 that belongs in this receipt."""
-        values = {name: value for name, value in self.as_json().items() if name != "sha256"}
+        values = {name: value for name, value in self.as_json().items() if name not in ("sha256", "evidence_key")}
         return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def chain_to(self, previous: str | None, at: datetime) -> ErasureReceipt:
@@ -139,6 +151,7 @@ class ErasureReceipt:
             "scan": self.scan.as_json(),
             "previous": self.previous,
             "sha256": self.sha256,
+            **{name: value for name in _KEY_FIELDS if (value := getattr(self, name))},
         }
 
     @classmethod
@@ -160,6 +173,7 @@ class ErasureReceipt:
                 scan=ByteScan.from_json(data["scan"]),
                 previous=decode_optional_text("previous", data["previous"]),
                 sha256=decode_text("sha256", data["sha256"]),
+                **{name: decode_text(name, data[name]) for name in _KEY_FIELDS if name in data},
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, BadInput):
@@ -178,6 +192,8 @@ class ErasureReceipt:
             f"  rederived  {self.rederived:,}",
             f"  looked for {pieces} in {searched}: {scan.found + scan.words} found",
         ]
+        if scan.writers_waited:
+            lines.append(f"  writers    waited {scan.writers_waited:,.3f} s")
         lines += [f"  not seen   {place}" for place in scan.unseen]
         lines += [f"  waits for  {action}" for action in scan.waits]
         if self.complete:
@@ -208,6 +224,8 @@ class ErasureRecord:
     rederived: int = 0
     evidence: bytes = b""
     """Keyed hashes that let the store search for the deleted data; no text, name or vector."""
+    key: bytes = b""
+    """Random key of these hashes. The store drops it when the erasure is complete: then only the receipt has it."""
     receipt: ErasureReceipt | None = None
 
     def as_json_columns(self) -> dict[str, Any]:
@@ -223,6 +241,7 @@ class ErasureRecord:
             "erased": json.dumps(dict(self.erased)),
             "rederived": self.rederived,
             "evidence": self.evidence,
+            "key": self.key,
             "receipt": None if self.receipt is None else json.dumps(self.receipt.as_json()),
         }
 
@@ -300,13 +319,17 @@ class ErasureStore(Store, Protocol):
         """
 
     @abstractmethod
-    async def scan(self, evidence: bytes) -> ByteScan:
-        """Search for deleted bytes in everything that the store owns; the result names the places it cannot read."""
+    async def scan(self, evidence: bytes, key: bytes) -> ByteScan:
+        """Search for deleted bytes in everything that the store owns; the result names the places it cannot read.
 
-    async def purge_copies(self, *, thorough: bool = False) -> bool:
-        """Remove remaining copies from caches and logs; return False if another connection blocks that.
+        `key` is the key of the hashes in `evidence`.
+        """
 
-        With `thorough`, a store on a server also overwrites files that all databases of the server share.
+    async def purge_copies(self, *, thorough: bool = False, deferrable: bool = False) -> bool:
+        """Remove remaining copies from caches and logs; return False if that has to be repeated later.
+
+        With `thorough`, a store on a server also overwrites files that all databases of the server share. With
+        `deferrable`, a store may skip a step for which writers would wait too long.
         """
         return True
 
@@ -330,8 +353,9 @@ class ErasureStore(Store, Protocol):
             row = require_erasure(receipt.id, row)
             if row.receipt is not None:
                 return row
-            chained = receipt.chain_to(None if last is None else last.sha256, at)
-            return replace(row, phase="complete", receipt=chained)
+            kept = replace(receipt, evidence_key="")
+            chained = kept.chain_to(None if last is None else last.sha256, at)
+            return replace(row, phase="complete", receipt=chained, key=b"")
 
         finished = (await self.change_erasure(receipt.id, finish)).receipt
         assert finished is not None

@@ -211,9 +211,14 @@ async def open_store(url: str, settings: Settings, clock: Clock, *, migrates: bo
 def _open_sqlite(path: Path, settings: Settings, clock: Clock, *, migrates: bool) -> Store:
     from recollect.stores.sqlite import SqliteStore, load_key
 
-    cache_bytes, key = settings.cache_mib << 20, load_key(settings)
     return SqliteStore.open(
-        path, cache_bytes=cache_bytes, readers=settings.readers, clock=clock, key=key, migrates=migrates
+        path,
+        cache_bytes=settings.cache_mib << 20,
+        vacuum_limit_bytes=settings.vacuum_limit_mb * 1_000_000,
+        readers=settings.readers,
+        clock=clock,
+        key=load_key(settings),
+        migrates=migrates,
     )
 
 

@@ -59,15 +59,19 @@ class Where:
     """Filter for the items of one space.
 
     `live_at` selects items that are valid at a time. `known_at` excludes items created later, unless they have a
-    `valid_from`. `open_at` excludes items that were superseded by then.
+    `valid_from`. `open_at` excludes items that were superseded by then. `created_from` is inclusive and `created_until`
+    exclusive. `key_prefix` selects items with a key that starts with it.
     """
 
     space: Space
     live_at: datetime | None = None
     known_at: datetime | None = None
     open_at: datetime | None = None
+    created_from: datetime | None = None
+    created_until: datetime | None = None
     min_importance: float = 0.0
     key: str | None = None
+    key_prefix: str | None = None
     ids: frozenset[str] | None = None
     conditions: tuple[Condition, ...] = ()
 
@@ -77,7 +81,10 @@ class Where:
         return bool(
             self.min_importance > 0.0
             or self.open_at is not None
+            or self.created_from is not None
+            or self.created_until is not None
             or self.key is not None
+            or self.key_prefix is not None
             or self.ids is not None
             or self.conditions
         )
@@ -85,7 +92,8 @@ class Where:
 
 def normalize_times(where: Where) -> Where:
     """Return the filter with its times in UTC."""
-    times = {name: getattr(where, name) for name in ("live_at", "known_at", "open_at")}
+    names = ("live_at", "known_at", "open_at", "created_from", "created_until")
+    times = {name: getattr(where, name) for name in names}
     in_utc: dict[str, Any] = {name: to_utc(time) for name, time in times.items() if time is not None}
     return replace(where, **in_utc) if in_utc else where
 
@@ -119,13 +127,33 @@ def matches_where(where: Where, item: MemoryItem) -> bool:
         return False
     if where.open_at is not None and _is_replaced_by(where.open_at, item):
         return False
+    if where.created_from is not None and item.created_at < where.created_from:
+        return False
+    if where.created_until is not None and item.created_at >= where.created_until:
+        return False
     if item.importance < where.min_importance:
         return False
     if where.key is not None and item.key != where.key:
         return False
+    if where.key_prefix is not None and (item.key is None or not item.key.startswith(where.key_prefix)):
+        return False
     if where.ids is not None and item.id not in where.ids:
         return False
     return all(_matches_condition(condition, _get_value(condition, item)) for condition in where.conditions)
+
+
+def find_prefix_range(prefix: str, after: str | None = None) -> tuple[str, str | None]:
+    """Return the first text that starts with the prefix and is above `after`, and the first text after all of these.
+
+    Texts are in the order of their code points, which is that of their UTF-8 bytes. The end is None if there is none.
+    """
+    start = prefix if after is None else max(prefix, after + "\0")
+    shorter = prefix.rstrip("\U0010ffff")
+    if not shorter:
+        return start, None
+    last = ord(shorter[-1])
+    # U+D800 to U+DFFF are not characters.
+    return start, shorter[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
 
 
 def _parse_conditions(path: Any, wanted: Any) -> list[Condition]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from datetime import timedelta
 
-from recollect.errors import BadInput, BadQuery, BadVector, EmbeddingModelMismatch
+from recollect.errors import BadInput, BadQuery, BadVector, Conflict, EmbeddingModelMismatch
 from recollect.stores.codec import MAX_PASSAGES, prepare_vectors
 from recollect.stores.writes import (
     Append,
@@ -27,7 +27,7 @@ from recollect.types import MemoryItem
 from recollect.validation import check_count, is_simple_mapping, to_plain_json
 
 # SQLite and PostgreSQL accept this as LIMIT, and no space holds as many items.
-_MAX_RESULTS = 1 << 31
+ALL_VERSIONS = _MAX_RESULTS = 1 << 31
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -87,6 +87,15 @@ def check_text(texts: Iterable[str | None]) -> None:
         ) from error
 
 
+def check_last_seq(append: Append, last_seq: int) -> None:
+    """Raise `Conflict` if the log has not assigned the expected last `seq`."""
+    if append.expect_last not in (None, last_seq):
+        raise Conflict(
+            f"entry {append.entry.id!r:.80} must follow seq {append.expect_last}, but its log is at seq {last_seq}; "
+            "read the log again"
+        )
+
+
 def build_model_mismatch(stored: Model, given: Model) -> EmbeddingModelMismatch:
     return EmbeddingModelMismatch(
         f"this store uses the embedding model {stored.name!r} ({stored.dim} dimensions, {stored.fingerprint[:12]}); "
@@ -117,6 +126,8 @@ def _validate_append(append: Append) -> Append:
     entry = append.entry
     _check_name("entry", entry.id)
     check_text((entry.kind, entry.content))
+    if append.expect_last is not None:
+        check_count("expect_last", append.expect_last)
     if append.cap is not None:
         check_count("cap", append.cap, minimum=1)
     if not math.isfinite(entry.importance):
@@ -133,7 +144,8 @@ def _check_save(save: Save) -> None:
         raise BadInput(f"sha256 must be 64 hex digits; got {save.sha256!r:.80}. Leave it out to have it computed")
     if save.ttl is not None:
         check_ttl(save.ttl)
-    check_count("keep", save.keep, minimum=1)
+    if save.keep is not None:
+        check_count("keep", save.keep, minimum=1)
 
 
 def _check_restore(restore: Restore) -> None:

@@ -164,12 +164,15 @@ class Entry:
 class Append:
     """Append an entry to a log; an id that exists is not appended again.
 
+    `expect_last` is the last `seq` that the log has assigned (0: none), after the earlier writes of the batch. Another
+    one raises `Conflict`. It is not checked if the id exists, so that a caller can retry after an unknown outcome.
     `cap` keeps that many of the newest entries. `seq` is a lower bound for the assigned one: migration passes the
     sequence of the source.
     """
 
     space: Space
     entry: Entry
+    expect_last: int | None = None
     cap: int | None = None
     durable: bool = False
     seq: int = 0
@@ -196,7 +199,7 @@ class Save:
 
     `state` is JSON text; its sha256 is computed unless it is given in hex. A stale version (`expect`) raises
     `Conflict`, and a stale fence `FencedOut`; both reject the whole batch. Without a fence, the write raises
-    `LeaseHeld` while the task has a valid lease. `keep` is the number of versions to keep.
+    `LeaseHeld` while the task has a valid lease. `keep` is the number of versions to keep; None keeps all.
     """
 
     space: Space
@@ -208,7 +211,7 @@ class Save:
     fence: int | None = None
     ttl: timedelta | None = None
     status: TaskStatus | None = None
-    keep: int = 3
+    keep: int | None = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,17 @@ Test = Callable[[Any, Any], Coroutine[Any, Any, None]]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
+MICROSECOND = timedelta(microseconds=1)
 
 MODEL = Model("sample", 4, "5a3c")
 OTHER_MODEL = Model("another", 3, "77e1")
+
+# Texts that a comparison of prefixes may get wrong. PostgreSQL indexes the first 200 characters of a key.
+HOSTILE_TEXTS = (
+    "a", "a/", "a/b", "a0", "A", "%", "%%", "a%", "_", "a_", "a*", "[a]", "'", "' or 1=1 --", '"', "\\", "\\%", "\x00",
+    "a\x00", "a\x00b", "a\x01", "a\x02", "é", "e\u0301", "\ud7ff", "\ud7ffa", "\ue000", "👩‍👩‍👧", "👩", "\U0010ffff",
+    "\U0010ffff\U0010ffff", "\U0010ffff\U0010ffffx", "x" * 200, "x" * 201, "x" * 300, "x" * 300 + "y",
+)  # fmt: skip
 
 ADA = Scope(tenant="acme", user="ada", agent="helper")
 BOB = Scope(tenant="acme", user="bob", agent="helper")
@@ -64,12 +72,12 @@ def make_vector(*numbers: float) -> Vector:
 EAST = make_vector(1, 0, 0, 0)
 
 
-def make_append(id: str, cap: int | None = None, **fields: Any) -> Append:
+def make_append(id: str, cap: int | None = None, expect_last: int | None = None, **fields: Any) -> Append:
     space = fields.pop("space", LOG)
     fields.setdefault("kind", "user")
     fields.setdefault("content", f"content of {id}")
     fields.setdefault("at", START)
-    return Append(space=space, entry=Entry(id=id, **fields), cap=cap)
+    return Append(space=space, entry=Entry(id=id, **fields), expect_last=expect_last, cap=cap)
 
 
 def make_save(state: str = "{}", **fields: Any) -> Save:

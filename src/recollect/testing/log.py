@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from recollect.errors import BadInput, BadQuery
+from recollect.errors import BadInput, BadQuery, Conflict
 from recollect.stores.base import Log, TailLimits
 from recollect.stores.writes import Clear, Drop
 from recollect.testing.factories import (
@@ -15,6 +16,7 @@ from recollect.testing.factories import (
     ADA_ELSEWHERE,
     BOB,
     LOG,
+    MICROSECOND,
     SECOND,
     START,
     AsyncContract,
@@ -127,6 +129,39 @@ class LogContract(AsyncContract):
         assert seen == [f"e{n}" for n in range(7)]
         assert await store.read(LOG, after=10**12) == []
 
+    async def test_read_selects_a_range_of_times(self, store: Log, clock: ManualClock) -> None:
+        # Appended in another order than that of their times.
+        order = (2, 0, 3, 1, 2)
+        await store.write(*(make_append(f"e{n}", at=START + time * SECOND) for n, time in enumerate(order)))
+        one, two = START + SECOND, START + 2 * SECOND
+        # Mutant: `until` is inclusive.
+        for since, until, expected in (
+            (None, None, ["e0", "e1", "e2", "e3", "e4"]),
+            (two, None, ["e0", "e2", "e4"]),
+            (None, two, ["e1", "e3"]),
+            (one, two, ["e3"]),
+            (two, two, []),
+            (two, one, []),
+            (two - MICROSECOND, two + MICROSECOND, ["e0", "e4"]),
+            (two + MICROSECOND, two + SECOND, []),
+        ):
+            assert list_ids(await store.read(LOG, since=since, until=until)) == expected
+        tokyo, naive = timezone(timedelta(hours=9)), two.replace(tzinfo=None)
+        assert list_ids(await store.read(LOG, since=one.astimezone(tokyo), until=naive)) == ["e3"]
+        assert list_ids(await store.read(LOG, since=two, limit=2)) == ["e0", "e2"]
+        assert list_ids(await store.read(LOG, since=two, after=1, limit=1)) == ["e2"]
+        assert list_ids(await store.read(LOG, until=two, after=2)) == ["e3"]
+        early = datetime(1, 1, 1, tzinfo=UTC)
+        await store.write(make_append("early", at=early, expires_at=clock.now))
+        assert list_ids(await store.read(LOG, since=early, until=one)) == ["e1"]
+        assert list_ids(await store.read(LOG, since=early, until=one, hidden=True)) == ["e1", "early"]
+
+    async def test_read_finds_rare_times_in_a_long_log(self, store: Log) -> None:
+        await store.write(*(make_append(f"e{n}", at=START + (n % 150) * SECOND) for n in range(450)))
+        found = await store.read(LOG, since=START + 149 * SECOND, limit=2)
+        assert list_ids(found) == ["e149", "e299"]
+        assert list_ids(await store.read(LOG, since=START + 149 * SECOND, after=found[-1].seq)) == ["e449"]
+
     async def test_expired_entries_do_not_count_toward_the_limit(self, store: Log, clock: ManualClock) -> None:
         brief = clock.now + SECOND
         await store.write(*(make_append(f"e{n}", expires_at=brief if n % 3 else None) for n in range(9)))
@@ -183,6 +218,66 @@ class LogContract(AsyncContract):
     async def test_concurrent_appends_of_an_id_add_one_entry(self, store: Log) -> None:
         await asyncio.gather(*(store.write(make_append(f"e{n % 5}")) for n in range(50)))
         assert sorted(list_ids(await store.read(LOG))) == [f"e{n}" for n in range(5)]
+
+    async def test_concurrent_appends_after_a_seq_have_one_winner(self, store: Log) -> None:
+        # Mutant: a backend ignores `expect_last`.
+        [first] = await store.append(make_append("first", expect_last=0))
+        assert first is not None
+        results = await asyncio.gather(
+            *(store.append(make_append(f"e{n}", expect_last=first.seq)) for n in range(20)), return_exceptions=True
+        )
+        [won] = [result for result in results if isinstance(result, list)]
+        assert sum(type(result) is Conflict for result in results) == 19
+        assert await store.read(LOG) == [first, *won]
+        assert await store.last_seqs() == {LOG: 2}
+
+    async def test_unexpected_last_seq_rejects_the_batch(self, store: Log) -> None:
+        other = replace(ADA, session="s").space("conversation")
+        with pytest.raises(Conflict, match="at seq 0"):
+            await store.write(make_append("a", space=other), make_append("a", expect_last=1))
+        assert await store.last_seqs() == {}
+        await store.write(make_append("a", expect_last=0), make_append("b"), Drop(LOG, (2,)))
+        for stale in (0, 1, 3, 2**70):
+            # Mutant: the writes before the stale one are kept.
+            with pytest.raises(Conflict, match="at seq 2"):
+                await store.write(make_append("a", space=other), Clear(LOG), make_append("c", expect_last=stale))
+        with pytest.raises(Conflict, match="at seq 3"):
+            await store.append(make_append("c", expect_last=2), make_append("d", expect_last=2))
+        for wrong in (-1, True, 1.5, "2"):
+            with pytest.raises(BadInput, match="expect_last"):
+                await store.write(make_append("b"), make_append("c", expect_last=wrong))  # type: ignore[arg-type]
+        assert list_ids(await store.read(LOG)) == ["a"]
+        assert await store.last_seqs() == {LOG: 2}
+
+    async def test_expected_last_seq_counts_earlier_writes_of_the_batch(self, store: Log, clock: ManualClock) -> None:
+        await store.write(make_append("a", expect_last=0), make_append("b", expect_last=1))
+        await store.write(make_append("a", expect_last=9), make_append("c", expect_last=2), make_append("c", cap=2))
+        assert list_ids(await store.read(LOG)) == ["b", "c"]
+        # Ids that the batch deletes are free again. Mutant: they count as stored, and `expect_last` is not compared.
+        freed = make_append("b", expect_last=4)
+        for removal in (Clear(LOG), Drop(LOG, (2,)), make_append("d", cap=1)):
+            with pytest.raises(Conflict):
+                await store.write(removal, replace(freed, expect_last=9))
+        await store.write(make_append("d", cap=2), freed, make_append("e", expect_last=5))
+        assert [(entry.id, entry.seq) for entry in await store.read(LOG)] == [("c", 3), ("d", 4), ("b", 5), ("e", 6)]
+        brief = make_append("brief", expect_last=6, expires_at=clock.now)
+        await store.write(brief, replace(brief, expect_last=7), Clear(LOG), make_append("f", expect_last=8))
+        await store.write(replace(make_append("g", expect_last=9), seq=20), make_append("h", expect_last=20))
+        assert [(entry.id, entry.seq) for entry in await store.read(LOG)] == [("f", 9), ("g", 20), ("h", 21)]
+
+    async def test_retried_append_with_expected_last_seq_is_idempotent(self, store: Log, clock: ManualClock) -> None:
+        brief = make_append("brief", expect_last=2, expires_at=clock.now + SECOND)
+        batch = (make_append("a", expect_last=0), make_append("b", expect_last=1), brief)
+        stored = await store.append(*batch)
+        # Mutant: an entry that the log has raises `Conflict`.
+        assert await store.append(*batch) == stored
+        await store.write(make_append("c", expect_last=3))
+        assert await store.append(*batch) == stored
+        assert list_ids(await store.read(LOG)) == ["a", "b", "brief", "c"]
+        clock.forward(SECOND)
+        with pytest.raises(Conflict):  # an expired entry is not there, so its id is free
+            await store.write(brief)
+        await store.write(replace(brief, expect_last=4))
 
     async def test_cap_keeps_the_newest_entries(self, store: Log) -> None:
         for n in range(10):

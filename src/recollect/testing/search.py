@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from recollect.testing.factories import (
     BOB,
     EAST,
     EVERYTHING,
+    HOSTILE_TEXTS,
+    MICROSECOND,
     MODEL,
     OTHER_MODEL,
     SECOND,
@@ -184,6 +187,54 @@ class FiltersContract(AsyncContract):
         every = {"current", "ended", "replaced", "replaced without a time"}
         assert set(list_ids(await store.find(Where(SPACE, open_at=START - SECOND)))) == every
         assert set(list_ids(await store.find(Where(SPACE, open_at=START)))) == every - {"replaced"}
+
+    async def test_key_prefix_is_compared_literally(self, store: Records) -> None:
+        bounds: dict[str, Any] = {"vector": [1, 0, 0, 0], "terms": "word"}
+        keys = {f"i{n:02}": key for n, key in enumerate(HOSTILE_TEXTS)}
+        await store.write(*(make_put(id, key=key, **bounds) for id, key in keys.items()), make_put("none", **bounds))
+        # Mutants: the prefix is a pattern of LIKE; an item without a key matches.
+        for prefix in (*HOSTILE_TEXTS, "", "missing", "x" * 400):
+            expected = [id for id, key in keys.items() if key.startswith(prefix)]
+            assert sorted(list_ids(await store.find(Where(SPACE, key_prefix=prefix)))) == expected
+        for prefix in ("a", "%", "\x00", "\U0010ffff", ""):
+            expected = [id for id, key in keys.items() if key.startswith(prefix)]
+            assert await find_everywhere(store, Where(SPACE, key_prefix=prefix)) == expected
+        assert list_ids(await store.find(Where(SPACE, key="a", key_prefix="a"))) == ["i00"]
+        assert await store.find(Where(SPACE, key="b", key_prefix="a")) == []
+
+    async def test_pages_of_a_key_prefix_cover_all_items_once(self, store: Records) -> None:
+        await store.write(
+            *(make_put(f"i{n:02}", key="ab"[n % 2] + f"/{n}", created_at=START + (n // 6) * SECOND) for n in range(20))
+        )
+        where, seen = Where(SPACE, key_prefix="a/"), list[str]()
+        page = await store.find(where, limit=3)
+        while page:
+            seen += list_ids(page)
+            page = await store.find(where, limit=3, after=page[-1])
+        assert seen == [f"i{n:02}" for n in range(18, -1, -2)]
+
+    async def test_created_bounds_select_a_range(self, store: Records) -> None:
+        order = (2, 0, 3, 1, 2)
+        await store.write(
+            *(make_put(f"i{n}", [1, 0, 0, 0], "word", created_at=START + time * SECOND) for n, time in enumerate(order))
+        )
+        one, two = START + SECOND, START + 2 * SECOND
+        # Mutant: `created_until` is inclusive.
+        for start, end, expected in (
+            (two, None, ["i0", "i2", "i4"]),
+            (None, two, ["i1", "i3"]),
+            (one, two, ["i3"]),
+            (two, two, []),
+            (two, one, []),
+            (two - MICROSECOND, two + MICROSECOND, ["i0", "i4"]),
+            (two + MICROSECOND, two + SECOND, []),
+            (one.astimezone(timezone(timedelta(hours=9))), two.replace(tzinfo=None), ["i3"]),
+        ):
+            assert await find_everywhere(store, Where(SPACE, created_from=start, created_until=end)) == expected
+        page = await store.find(Where(SPACE, created_from=one), limit=3)
+        assert list_ids(page) == ["i2", "i4", "i0"]
+        assert list_ids(await store.find(Where(SPACE, created_from=one), after=page[-1])) == ["i3"]
+        assert list_ids(await store.find(Where(SPACE, created_from=one, known_at=one, key_prefix=None))) == ["i3"]
 
     async def test_importance_and_key_filter(self, store: Records) -> None:
         await store.write(

@@ -15,6 +15,7 @@ from recollect.stores.writes import Checkpoint, DropTask, Lease, Restore, SetSta
 from recollect.testing.factories import (
     ADA,
     ADA_ELSEWHERE,
+    HOSTILE_TEXTS,
     MINUTE,
     SECOND,
     TASKS,
@@ -76,6 +77,21 @@ class TaskWorkContract(AsyncContract):
         assert await store.checkpoint(TASKS, "t", version=7) is None
         await store.write(make_save("[7]", keep=1))
         assert [checkpoint.version for checkpoint in await store.checkpoints(TASKS, "t")] == [7]
+
+    async def test_every_version_is_kept_without_a_limit(self, store: Tasks) -> None:
+        for n in range(1, 21):
+            await store.write(make_save(f"[{n}]", keep=None))
+        # Mutant: None is the default of 3 versions.
+        assert await list_states(store) == [f"[{n}]" for n in range(20, 0, -1)]
+        for n in range(1, 21):
+            found = await store.checkpoint(TASKS, "t", version=n)
+            assert found is not None
+            assert (found.version, found.state, found.intact) == (n, f"[{n}]", True)
+        # Mutant: one version more or less is kept.
+        await store.write(make_save("[21]", keep=2))
+        assert [saved.version for saved in await store.checkpoints(TASKS, "t")] == [21, 20]
+        await store.write(make_save("[22]", keep=None))
+        assert [saved.version for saved in await store.checkpoints(TASKS, "t")] == [22, 21, 20]
 
     async def test_stale_version_raises_conflict(self, store: Tasks) -> None:
         await store.write(make_save("[1]", expect=0))
@@ -291,6 +307,24 @@ class TaskWorkContract(AsyncContract):
         assert seen == [f"t{n}" for n in range(7)]
         assert [task.id for task in await store.tasks(TASKS, status="done", after="t1")] == ["t3", "t5"]
         assert await store.tasks(TASKS, status="poisoned") == []
+
+    async def test_tasks_are_listed_by_prefix(self, store: Tasks) -> None:
+        await store.write(
+            *(make_save(task=id, status="done" if n % 2 else "failed") for n, id in enumerate(HOSTILE_TEXTS))
+        )
+        done = {id for n, id in enumerate(HOSTILE_TEXTS) if n % 2}
+        # Mutants: the prefix is a pattern of LIKE; the range of ids includes its end.
+        for prefix in (*HOSTILE_TEXTS, "", "missing", "x" * 400):
+            expected = sorted(id for id in HOSTILE_TEXTS if id.startswith(prefix))
+            assert list_ids(await store.tasks(TASKS, prefix=prefix)) == expected
+            found = await store.tasks(TASKS, status="done", prefix=prefix)
+            assert list_ids(found) == [id for id in expected if id in done]
+            seen: list[str] = []
+            while page := await store.tasks(TASKS, prefix=prefix, limit=2, after=seen[-1] if seen else None):
+                seen += list_ids(page)
+            assert seen == expected
+        assert list_ids(await store.tasks(TASKS, prefix="a", after="A", limit=1)) == ["a"]
+        assert await store.tasks(TASKS, prefix="a", after="b") == []
 
     async def test_tasks_are_isolated(self, store: Tasks) -> None:
         spaces = [scope.space("checkpoints") for scope in (ADA, ADA_ELSEWHERE, replace(ADA, agent="other"))]

@@ -341,7 +341,7 @@ class ErasureFilesContract(AsyncContract):
         await wipe(store, *(space for space in (SPACE, LOG) if space in held))
         assert await store.purge_copies()
         [row] = await store.ledger()
-        assert (await store.scan(row.evidence)).is_clean
+        assert (await store.scan(row.evidence, row.key)).is_clean
 
 
 class ErasureContract(ErasureLedgerContract, ErasureItemsContract, ErasureLogsContract, ErasureFilesContract):

@@ -18,7 +18,9 @@ from recollect.durable.failpoints import FAILPOINTS_VARIABLE
 from recollect.errors import BadInput, Conflict, EmbeddingModelMismatch, StoreUnavailable, Unsupported
 from recollect.portability.migration import MigrationReport, migrate_store
 from recollect.stores.factory import StoreLocation
+from recollect.stores.sqlite import SqliteStore
 from recollect.testing import ManualClock
+from recollect.testing.factories import TASKS, make_save
 from tests.embedders import HashEmbedder
 from tests.flows.migration.sample import SCOPES, read_store
 
@@ -50,6 +52,18 @@ async def test_migration_to_postgres_and_back_preserves_the_store(
     again = await migrate_store(source, back)  # nothing is left to copy
     assert (again.held, again.copied) == (first.held, 0)
     await check_equal(clock, tmp_path, source, back, there)
+
+
+async def test_migration_copies_every_version_of_a_task(tmp_path: Path):
+    # Mutant: the default limit of `checkpoints` applies.
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+    before = SqliteStore.open(source)
+    await before.write(*(make_save(f"[{n}]", keep=None) for n in range(1001)))
+    await before.close()
+    await migrate_store(source, target)
+    after = SqliteStore.open(target)
+    assert len(await after.checkpoints(TASKS, "t", limit=2000)) == 1001
+    await after.close()
 
 
 async def test_migration_of_logs_and_tasks_to_redis_preserves_the_store(

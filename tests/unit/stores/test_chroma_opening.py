@@ -364,11 +364,11 @@ async def test_erasure_names_what_chroma_keeps(tmp_path: Path, server: ChromaSer
         await store.write(make_put("a", [1, 0, 0, 0], "word"))
         await store.add_erasure(make_erasure())
         [row] = await store.ledger()
-        assert (await store.scan(row.evidence)).is_clean  # nothing was deleted yet
+        assert (await store.scan(row.evidence, row.key)).is_clean  # nothing was deleted yet
         await store.wipe("e1", ErasureSelection((SPACE,)))
         assert await store.purge_copies()
         [row] = await store.ledger()
-        scan = await store.scan(row.evidence)
+        scan = await store.scan(row.evidence, row.key)
         assert not scan.is_clean
         assert all(word in scan.waits[0] for word in (place, "write-ahead log", "index folders", "recollect migrate"))
         await store.close()

@@ -55,7 +55,7 @@ async def get_wait_reason(store: PostgresStore) -> str:
     """Try to purge, and return the reason why the erasure is pending."""
     assert not await store.purge_copies()
     [row] = await store.ledger()
-    scan = await store.scan(row.evidence)
+    scan = await store.scan(row.evidence, row.key)
     assert not scan.is_clean
     [reason] = scan.waits
     return reason
@@ -75,13 +75,13 @@ async def get_uncleared(store: PostgresStore) -> str:
     """Clear statistics and log, and return what the scan says about them; empty if both are clear."""
     await store.purge_copies(thorough=True)
     [row] = await store.ledger()
-    return next((place for place in (await store.scan(row.evidence)).unseen if "write-ahead log" in place), "")
+    return next((place for place in (await store.scan(row.evidence, row.key)).unseen if "write-ahead log" in place), "")
 
 
 async def test_scan_after_purge_names_statistics_and_log(wiped: PostgresStore):
     assert await wiped.purge_copies()
     [row] = await wiped.ledger()
-    scan = await wiped.scan(row.evidence)
+    scan = await wiped.scan(row.evidence, row.key)
     assert (scan.is_clean, "thorough=True" in str(scan.unseen)) == (True, True)
     assert await get_uncleared(wiped) == ""
 
@@ -115,7 +115,7 @@ async def test_clear_names_wal_files_that_a_replica_needs(server: Server, databa
         try:
             assert "older WAL files are kept" in await get_uncleared(wiped)
             [row] = await wiped.ledger()
-            assert any("replicas" in reason for reason in (await wiped.scan(row.evidence)).unseen)
+            assert any("replicas" in reason for reason in (await wiped.scan(row.evidence, row.key)).unseen)
         finally:
             admin.execute("select pg_drop_replication_slot('replica')")
     assert await get_uncleared(wiped) == ""

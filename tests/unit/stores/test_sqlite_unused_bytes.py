@@ -17,8 +17,9 @@ import pytest
 
 from recollect.clock import system_clock
 from recollect.erasure import Eraser, ErasureSubject
+from recollect.erasure.ledger import enter_erasure
 from recollect.errors import NotEncrypted
-from recollect.stores.erasure import ErasureSelection
+from recollect.stores.erasure import ByteScan, ErasureReceipt, ErasureSelection
 from recollect.stores.sqlite import EncryptionKey, SqliteStore, erasure
 from recollect.stores.sqlite.connection import open_connection, read_main_file, read_wal_pages
 from recollect.stores.sqlite.erasure import empty_wal, parse_terms, purge_deleted_bytes, read_indexed_terms
@@ -87,7 +88,7 @@ async def test_purge_removes_moved_rows(tmp_path: Path, key: EncryptionKey | Non
     assert empty_wal(store.path, key)
     assert count_deleted_bytes(store, key) > 0
     other.execute("select count(content) from entries").fetchall()  # it caches pages with the deleted bytes
-    assert purge_deleted_bytes(store.path, key) == ""
+    assert purge_deleted_bytes(store.path, key).blocker == ""
     other.execute("insert into meta values ('other', 'later')")
     other.close()
     assert (count_deleted_bytes(store, key), await store.check()) == (0, [])
@@ -117,7 +118,7 @@ async def test_purge_killed_at_any_time_loses_nothing(tmp_path: Path):
         await asyncio.to_thread(purge_and_kill, store.path, delay / 500)
     store = SqliteStore.open(store.path)
     assert (len(await store.read(KEPT)), await store.check()) == (300, [])
-    assert (purge_deleted_bytes(store.path), count_deleted_bytes(store)) == ("", 0)
+    assert (purge_deleted_bytes(store.path).blocker, count_deleted_bytes(store)) == ("", 0)
     await store.close()
 
 
@@ -126,10 +127,11 @@ async def test_writes_during_purge_wait_and_are_kept(tmp_path: Path, key: Encryp
     store = await open_with_moved_rows(tmp_path, key)
     other = SqliteStore.open(store.path, key=key)
     writes = [s.write(make_append(f"new {n}", space=KEPT)) for n in range(100) for s in (store, other)]
-    blocker, *_ = await asyncio.gather(asyncio.to_thread(purge_deleted_bytes, store.path, key), *writes)
-    assert (blocker, len(await store.read(KEPT)), await other.check()) == ("", 400, [])
+    purging = asyncio.to_thread(purge_deleted_bytes, store.path, key)
+    purge, _ = await asyncio.gather(purging, asyncio.gather(*writes))
+    assert (purge.blocker, len(await store.read(KEPT)), await other.check()) == ("", 400, [])
     await other.close()
-    assert (purge_deleted_bytes(store.path, key), count_deleted_bytes(store, key)) == ("", 0)
+    assert (purge_deleted_bytes(store.path, key).blocker, count_deleted_bytes(store, key)) == ("", 0)
     await store.close()
 
 
@@ -161,6 +163,119 @@ async def test_erasure_is_pending_until_the_file_can_be_rewritten(
     assert {"reader": "open transaction", "full disk": "free some space"}[obstacle] in pending.scan.waits[0]
     assert [receipt.status for receipt in await eraser.resume()] == ["complete"]
     assert (count_deleted_bytes(store), await store.check(), len(await store.read(KEPT))) == (0, [], 300)
+    await store.close()
+
+
+def count_rewrites(store: SqliteStore) -> int:
+    """Return a number that grows by one with each VACUUM, because no test here changes the schema."""
+    connection = apsw.Connection(str(store.path))
+    version = int(connection.pragma("schema_version"))
+    connection.close()
+    return version
+
+
+async def open_with_entries(directory: Path, *, limit: int) -> SqliteStore:
+    store = SqliteStore.open(directory / "store.db", vacuum_limit_bytes=limit)
+    for n in range(300):
+        await store.write(
+            *(make_append(f"{n}", content=f"of {s.user}: {n} " * (n % 40), space=s) for s in (DOOMED, KEPT))
+        )
+    return store
+
+
+async def test_file_above_the_limit_is_rewritten_by_resume_only(tmp_path: Path):
+    # Mutants: the limit is ignored; `resume` obeys it; the reason is not reported.
+    store = await open_with_entries(tmp_path, limit=100_000)
+    eraser, rewrites = Eraser([store], system_clock), count_rewrites(store)
+    pending = await eraser.erase(ErasureSubject(DOOMED.tenant, user=DOOMED.user))
+    assert (pending.status, await store.read(DOOMED), count_rewrites(store)) == ("pending_physical", [], rewrites)
+    [reason] = pending.scan.waits
+    assert "vacuum_limit_mb is 0;" in reason
+    assert f"recollect finish-erasures --store {store.path}" in reason
+    assert count_deleted_bytes(store) > 0
+    [done] = await eraser.resume()
+    assert (done.id, done.status, count_rewrites(store)) == (pending.id, "complete", rewrites + 1)
+    assert (count_deleted_bytes(store), await store.check(), len(await store.read(KEPT))) == (0, [], 300)
+    await store.close()
+
+
+async def test_catch_up_deletes_and_leaves_a_file_above_the_limit(tmp_path: Path):
+    # Mutant: `catch_up` ignores the limit, so that the opening of a large store takes as long as the rewrite.
+    store = await open_with_entries(tmp_path, limit=100_000)
+    eraser, rewrites = Eraser([store], system_clock), count_rewrites(store)
+    await enter_erasure([store], "e1", ErasureSubject(DOOMED.tenant, user=DOOMED.user), system_clock())
+    [pending] = await eraser.catch_up()
+    assert (pending.id, pending.status, await store.read(DOOMED)) == ("e1", "pending_physical", [])
+    assert count_rewrites(store) == rewrites
+    await store.close()
+
+
+async def test_file_below_the_limit_is_rewritten_by_erase(tmp_path: Path):
+    # Mutant: the size is compared the other way round.
+    store = await open_with_entries(tmp_path, limit=100_000_000)
+    receipt = await Eraser([store], system_clock).erase(ErasureSubject(DOOMED.tenant, user=DOOMED.user))
+    assert (receipt.status, count_deleted_bytes(store)) == ("complete", 0)
+    await store.close()
+
+
+async def test_one_rewrite_completes_all_pending_erasures(tmp_path: Path):
+    # Mutant: the file is rewritten for each erasure.
+    store = await open_with_entries(tmp_path, limit=0)
+    eraser, rewrites = Eraser([store], system_clock), count_rewrites(store)
+    for space in (DOOMED, KEPT):
+        assert not (await eraser.erase(ErasureSubject(space.tenant, user=space.user))).complete
+    done = await eraser.resume()
+    assert ([receipt.status for receipt in done], count_rewrites(store)) == (["complete"] * 2, rewrites + 1)
+    assert [receipt.scan.writers_waited > 0 for receipt in done] == [True, False]
+    await store.close()
+
+
+async def test_file_is_rewritten_again_if_the_scan_finds_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # Mutant: a rewrite counts as complete whatever the scan finds.
+    store = await open_with_entries(tmp_path, limit=0)
+    eraser, rewrites = Eraser([store], system_clock), count_rewrites(store)
+    await eraser.erase(ErasureSubject(DOOMED.tenant, user=DOOMED.user))
+    with monkeypatch.context() as patch:
+        patch.setattr(erasure, "scan_file", lambda *_: ByteScan(found=1))
+        assert [receipt.status for receipt in await eraser.resume()] == ["pending_physical"]
+    assert [receipt.status for receipt in await eraser.resume()] == ["complete"]
+    assert count_rewrites(store) == rewrites + 2
+    await store.close()
+
+
+async def test_receipt_states_how_long_writers_waited(tmp_path: Path):
+    # Mutants: the time is not measured; it is lost in the JSON form.
+    store = await open_with_entries(tmp_path, limit=100_000_000)
+    began = time.monotonic()
+    receipt = await Eraser([store], system_clock).erase(ErasureSubject(DOOMED.tenant, user=DOOMED.user))
+    assert 0 < receipt.scan.writers_waited < time.monotonic() - began
+    assert f"writers    waited {receipt.scan.writers_waited:.3f} s" in str(receipt)
+    decoded = ErasureReceipt.from_json(receipt.as_json())
+    assert (decoded, decoded.digest) == (receipt, receipt.sha256)
+    assert decoded.scan.merge(ByteScan(writers_waited=1.0)).writers_waited == receipt.scan.writers_waited + 1.0
+    await store.close()
+
+
+async def test_waiting_for_the_write_lock_does_not_count(tmp_path: Path):
+    # Mutants: the time is measured from the start of the statement; the time of VACUUM is not measured.
+    store = await open_with_entries(tmp_path, limit=0)
+    other = apsw.Connection(str(store.path))
+    calls = 0
+
+    def read_clock() -> float:
+        """Return the seconds: VACUUM waits 1,000 for another connection, and then takes 10."""
+        nonlocal calls
+        calls += 1
+        if calls == 3:  # the log was emptied, and VACUUM begins
+            other.execute("begin immediate")
+        elif calls == 4:  # VACUUM has waited
+            other.execute("rollback")
+        return calls + 1000.0 * (calls >= 4) + 10.0 * (calls >= 5)
+
+    purge = purge_deleted_bytes(store.path, clock=read_clock)
+    assert (purge.blocker, calls >= 4) == ("", True)
+    assert 10 < purge.writers_waited < 1000
+    other.close()
     await store.close()
 
 

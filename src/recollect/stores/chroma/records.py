@@ -207,6 +207,10 @@ def decode_erasure(record: ChromaRecord) -> ErasureRecord:
 def build_filter(where: Where, *clauses: dict[str, Any]) -> dict[str, Any]:
     """Return Chroma's filter for the conditions that it can test. It finds every match, and possibly more."""
     wanted = [*clauses, *_list_text_conditions(where)]
+    if where.created_from is not None:
+        wanted.append({"created": {"$gte": to_micros(where.created_from)}})
+    if where.created_until is not None:
+        wanted.append({"created": {"$lt": to_micros(where.created_until)}})
     if where.min_importance > 0.0:
         wanted.append({"importance": {"$gte": float(where.min_importance)}})
     return within(where.space, *wanted)

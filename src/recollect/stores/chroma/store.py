@@ -590,7 +590,7 @@ class ChromaStore(Records, ErasureStore):
         rederived = erasure.rederived + sum(isinstance(write, Put) for write in doomed.writes)
         self._save_erasure(replace(erasure, erased=dict(counts), rederived=rederived))
 
-    async def scan(self, evidence: bytes) -> ByteScan:
+    async def scan(self, evidence: bytes, key: bytes) -> ByteScan:
         """Return what Chroma keeps of deleted records. Nothing can remove it while Chroma is in use."""
         if not evidence:  # nothing was deleted here
             return ByteScan()

@@ -46,7 +46,15 @@ from recollect.stores.search import (
     compute_idf,
     sort_by_score,
 )
-from recollect.stores.validation import build_model_mismatch, check_claim, check_ttl, validate_limit, validate_write
+from recollect.stores.validation import (
+    ALL_VERSIONS,
+    build_model_mismatch,
+    check_claim,
+    check_last_seq,
+    check_ttl,
+    validate_limit,
+    validate_write,
+)
 from recollect.stores.writes import (
     Append,
     Checkpoint,
@@ -417,9 +425,22 @@ class InMemoryLogs(InMemoryTable, Log):
             *(LogTail.from_entries(log, self._list_recent(log, limits.entries_per_log, now)) for log in others),
         ]
 
-    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
+    async def read(
+        self,
+        space: Space,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        hidden: bool = False,
+    ) -> list[Entry]:
         now = self._get_visibility_time(hidden)
         entries = [entry for entry in self._list_entries(space) if entry.seq > after and _is_live(entry, now)]
+        if since is not None:
+            entries = [entry for entry in entries if entry.at >= to_utc(since)]
+        if until is not None:
+            entries = [entry for entry in entries if entry.at < to_utc(until)]
         return entries[: validate_limit(limit)]
 
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
@@ -447,7 +468,9 @@ class InMemoryLogs(InMemoryTable, Log):
             if _is_live(before, now):
                 return
             self._drop_entry(space, before)
-        seq = max(self._last_seqs.get(space, 0) + 1, write.seq)
+        last_seq = self._last_seqs.get(space, 0)
+        check_last_seq(write, last_seq)
+        seq = max(last_seq + 1, write.seq)
         stored = replace(
             entry,
             seq=seq,
@@ -541,14 +564,17 @@ class InMemoryTasks(InMemoryTable, Tasks):
         return None if found is None or (now is not None and leases.is_expired(found, now)) else found
 
     async def tasks(
-        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+        self,
+        space: Space,
+        *,
+        status: TaskStatus | None = None,
+        prefix: str = "",
+        limit: int = 100,
+        after: str | None = None,
     ) -> list[Task]:
         now = self._now()
-        found = [
-            task
-            for task in self._list_tasks(space)
-            if task.id > (after or "") and status in (None, task.status) and not leases.is_expired(task, now)
-        ]
+        listed = [task for task in self._list_tasks(space) if task.id.startswith(prefix) and task.id > (after or "")]
+        found = [task for task in listed if status in (None, task.status) and not leases.is_expired(task, now)]
         return sorted(found, key=lambda task: task.id)[: validate_limit(limit)]
 
     async def expired(
@@ -561,7 +587,7 @@ class InMemoryTasks(InMemoryTable, Tasks):
         return sorted(found, key=_get_expiry_key)[: validate_limit(limit)]
 
     async def checkpoints(
-        self, space: Space, task: str, *, version: int | None = None, limit: int = 1000, hidden: bool = False
+        self, space: Space, task: str, *, version: int | None = None, limit: int = ALL_VERSIONS, hidden: bool = False
     ) -> list[Checkpoint]:
         if await self.task(space, task, hidden=hidden) is None:
             return []
@@ -584,7 +610,8 @@ class InMemoryTasks(InMemoryTable, Tasks):
                 task = leases.save_version(before, write, now)
                 self._set(self._tasks, key, task)
                 new = Checkpoint(task.version, task.fence, write.schema, write.state, task.updated_at, intact=True)
-                recent = [old for old in self._versions.get(key, ()) if old.version > task.version - write.keep]
+                oldest = 0 if write.keep is None else task.version - write.keep
+                recent = [old for old in self._versions.get(key, ()) if old.version > oldest]
                 self._set(self._versions, key, (*recent, new))
             case Journal():
                 self._set(self._tasks, key, leases.apply_note(before, write, now))
@@ -697,7 +724,7 @@ class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks, ErasureStore):
             erased = dict(Counter(record.erased) + (before - self._count_rows()))
             self._set(self._erasures, id, replace(record, erased=erased, rederived=rederived))
 
-    async def scan(self, evidence: bytes) -> ByteScan:
+    async def scan(self, evidence: bytes, key: bytes) -> ByteScan:
         """Return an empty scan: no file and no copy exists."""
         self._check_open()
         return ByteScan()

@@ -68,12 +68,12 @@ class PostgresErasure(ErasureStore):
             if row.receipt is None or (before is not None and before.receipt is not None):
                 await save_erasure(work, row)
             else:
-                evidence = PostgresEvidence.unpack(await load_salt(work), row.evidence)
+                evidence = PostgresEvidence.unpack(b"", row.evidence)
                 row = replace(row, evidence=replace(evidence, traces=evidence.traces.sample).packed)
                 await save_erasure(work, row, link + 1)
             return row
 
-    async def purge_copies(self, *, thorough: bool = False) -> bool:
+    async def purge_copies(self, *, thorough: bool = False, deferrable: bool = False) -> bool:
         async with self._server.open_connection() as connection:
             self._cleanup_blockers = await _rewrite_partitions(connection)
             if thorough:
@@ -81,8 +81,8 @@ class PostgresErasure(ErasureStore):
                 self._uncleared = f"{_STATISTICS_AND_WAL}: {reason}" if reason else None
         return not self._cleanup_blockers
 
-    async def scan(self, evidence: bytes) -> ByteScan:
-        unpacked = PostgresEvidence.unpack(await self.salt(), evidence)
+    async def scan(self, evidence: bytes, key: bytes) -> ByteScan:
+        unpacked = PostgresEvidence.unpack(key, evidence)
         # Reported once, by the scan after the cleanup: a scan also verifies receipts of long ago.
         blockers, self._cleanup_blockers = tuple(self._cleanup_blockers), []
         uncleared, self._uncleared = self._uncleared, _UNCLEARED
@@ -108,12 +108,12 @@ class PostgresEvidence:
     traces: DeletionTraces
 
     @classmethod
-    def unpack(cls, salt: bytes, packed: bytes) -> PostgresEvidence:
+    def unpack(cls, key: bytes, packed: bytes) -> PostgresEvidence:
         if not packed:
-            return cls(frozenset(), frozenset(), DeletionTraces.from_pieces(salt, []))
+            return cls(frozenset(), frozenset(), DeletionTraces.from_pieces(key, []))
         size = int.from_bytes(packed[:_HEADER_BYTES], "little")
         spaces, partitions = json.loads(packed[_HEADER_BYTES : _HEADER_BYTES + size])
-        traces = DeletionTraces.from_bytes(salt, packed[_HEADER_BYTES + size :])
+        traces = DeletionTraces.from_bytes(key, packed[_HEADER_BYTES + size :])
         return cls(frozenset((part, number) for part, number in spaces), frozenset(partitions), traces)
 
     @property
@@ -129,7 +129,7 @@ LEDGER_LOCKS = [AdvisoryLock(0x5265636F_00000003)]
 
 _ERASURE_COLUMNS = (
     "id", "subject", "parts", "elsewhere", "phase", "requested_at", "deleted_at", "erased", "rederived", "evidence",
-    "receipt",
+    "receipt", "key",
 )  # fmt: skip
 _SELECT_ERASURES = f"select {', '.join(_ERASURE_COLUMNS)} from recollect.erasures"  # noqa: S608 - constant names
 _LIST_ERASURES = f"""
@@ -144,7 +144,7 @@ _SAVE_ERASURE = f"""
     values ({", ".join(f"%({name})s" for name in _ERASURE_COLUMNS)}, %(link)s)
     on conflict (id) do update
     set phase = excluded.phase, deleted_at = excluded.deleted_at, erased = excluded.erased,
-        rederived = excluded.rederived, evidence = excluded.evidence, receipt = excluded.receipt,
+        rederived = excluded.rederived, evidence = excluded.evidence, receipt = excluded.receipt, key = excluded.key,
         link = coalesce(erasures.link, excluded.link)
 """  # noqa: S608 - constant names
 
@@ -157,11 +157,6 @@ _GET_LAST_RECEIPT = """
 """
 
 _GET_SALT = "select value from recollect.meta where name = 'salt'"
-
-
-async def load_salt(work: PostgresTransaction) -> bytes:
-    [salt] = await work.fetch_one(_GET_SALT)
-    return bytes.fromhex(salt)
 
 
 async def load_erasure(work: PostgresTransaction, id: str) -> ErasureRecord | None:

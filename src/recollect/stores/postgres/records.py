@@ -35,6 +35,7 @@ from recollect.stores.postgres.row_codec import (
     ITEM_COLUMNS,
     SPACE_ID_SQL,
     build_handle,
+    build_handle_range,
     build_handles,
     build_space_params,
     decode_item,
@@ -124,10 +125,19 @@ class PostgresFilter:
         if where.open_at is not None:
             at = self._bind(to_micros(where.open_at), "bigint")
             clauses.append(f"r.superseded_by is null or r.valid_to is null or r.valid_to > {at}")
+        if where.created_from is not None:
+            clauses.append(f"r.created_at >= {self._bind(to_micros(where.created_from), 'bigint')}")
+        if where.created_until is not None:
+            clauses.append(f"r.created_at < {self._bind(to_micros(where.created_until), 'bigint')}")
         if where.min_importance > 0.0:
             clauses.append(f"r.importance >= {self._bind(float(where.min_importance), 'float8')}")
         if where.key is not None:
             clauses.append(f"r.key_handle = {self._bind(build_handle(where.key), 'text')}")
+        if where.key_prefix is not None:
+            start, end = build_handle_range(where.key_prefix)
+            clauses.append(f"r.key_handle >= {self._bind(start, 'text')}")
+            clauses += [] if end is None else [f"r.key_handle < {self._bind(end, 'text')}"]
+            clauses.append(f"starts_with(r.key, {self._bind_scalar(where.key_prefix)})")
         if where.ids is not None:
             clauses.append(f"r.handle = any({self._bind(build_handles(where.ids), 'text[]')})")
         return clauses

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores.codec import DECODE_ERRORS, build_corrupt_error, decode_mapping, decode_texts
+from recollect.stores.filters import find_prefix_range
 from recollect.stores.postgres.connections import SqlParams
 from recollect.stores.search import ItemBrief
 from recollect.types import EMPTY_MAPPING, MemoryItem, Scope, Space, Turn
@@ -79,6 +80,14 @@ def build_handle(text: str) -> str:
 def build_handles(texts: Iterable[str]) -> list[str]:
     """Return the handles of the texts that can be stored."""
     return [build_handle(text) for text in texts if is_encodable(text)]
+
+
+def build_handle_range(prefix: str) -> tuple[str, str | None]:
+    """Return a range with the handles of all texts that start with the prefix; the end is None if there is none.
+
+    If the prefix is longer than what a handle keeps of a text, the range has handles of other texts, too.
+    """
+    return find_prefix_range(escape_text(prefix)[:_MAX_INDEXED_LENGTH])
 
 
 def is_encodable(text: str) -> bool:

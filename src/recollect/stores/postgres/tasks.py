@@ -18,6 +18,7 @@ from recollect.stores.postgres.connections import Rows, SqlParams, SqlStatement
 from recollect.stores.postgres.row_codec import (
     SPACE_ID_SQL,
     build_handle,
+    build_handle_range,
     build_space_handle,
     build_space_params,
     decode_timestamp,
@@ -36,7 +37,7 @@ from recollect.stores.postgres.transactions import (
     build_task_locks,
     create_space_numbers,
 )
-from recollect.stores.validation import check_claim, check_ttl, validate_limit
+from recollect.stores.validation import ALL_VERSIONS, check_claim, check_ttl, validate_limit
 from recollect.stores.writes import (
     STEP_STATUSES,
     TASK_STATUSES,
@@ -84,7 +85,8 @@ _IS_VISIBLE = f"(t.expires_at is null or t.expires_at > {NOW_MICROS_SQL} or {_IS
 
 _GET_TASK = f"{_FROM_TASKS} and t.handle = %(task)s and (%(hidden)s or {_IS_VISIBLE})"
 _LIST_TASKS = f"""
-    {_FROM_TASKS} and t.id > %(after)s
+    {_FROM_TASKS} and t.handle >= %(start)s and (%(end)s::text is null or t.handle < %(end)s)
+        and starts_with(t.id, %(prefix)s) and t.id > %(after)s
         and (%(status)s::text is null or t.status = %(status)s)
         and {_IS_VISIBLE}
     order by t.id
@@ -178,11 +180,24 @@ class PostgresTasks(Tasks):
         return _decode_task(rows[0]) if rows else None
 
     async def tasks(
-        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+        self,
+        space: Space,
+        *,
+        status: TaskStatus | None = None,
+        prefix: str = "",
+        limit: int = 100,
+        after: str | None = None,
     ) -> list[Task]:
-        most, last_id = validate_limit(limit), escape_text(after or "")
-        rows = await self._read(space, _LIST_TASKS, status=status, after=last_id, limit=most)
-        return list(map(_decode_task, rows))
+        start, end = build_handle_range(prefix)
+        values = {
+            "start": start,
+            "end": end,
+            "prefix": escape_text(prefix),
+            "after": escape_text(after or ""),
+            "status": status,
+            "limit": validate_limit(limit),
+        }
+        return list(map(_decode_task, await self._read(space, _LIST_TASKS, **values)))
 
     async def expired(
         self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
@@ -196,7 +211,7 @@ class PostgresTasks(Tasks):
         return list(map(_decode_task, await self._read(space, _FIND_EXPIRED, **values)))
 
     async def checkpoints(
-        self, space: Space, task: str, *, version: int | None = None, limit: int = 1000, hidden: bool = False
+        self, space: Space, task: str, *, version: int | None = None, limit: int = ALL_VERSIONS, hidden: bool = False
     ) -> list[Checkpoint]:
         of_task = {"task": build_handle(task), "hidden": hidden}
         rows = await self._read(space, _GET_CHECKPOINTS, **of_task, version=version, limit=validate_limit(limit))
@@ -276,7 +291,8 @@ class PostgresTaskBatch:
                 task = self.task
                 saved = Checkpoint(task.version, task.fence, write.schema, write.state, task.updated_at, intact=True)
                 self._add_checkpoint(plan, saved, write.sha256)
-                self._add(plan, _DELETE_CHECKPOINTS, {"oldest": task.version - write.keep})
+                if write.keep is not None:
+                    self._add(plan, _DELETE_CHECKPOINTS, {"oldest": task.version - write.keep})
             case Journal():
                 self.task = leases.apply_note(self.task, write, now)
                 self._add_steps(plan, [_encode_step(write, write.step, now)])

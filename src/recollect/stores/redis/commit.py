@@ -20,6 +20,7 @@ from recollect.stores import leases
 from recollect.stores.redis import codec
 from recollect.stores.redis.client import RedisClient
 from recollect.stores.redis.codec import TaskName, encode_expiry, encode_text
+from recollect.stores.validation import check_last_seq
 from recollect.stores.writes import (
     Append,
     Clear,
@@ -58,6 +59,8 @@ class RedisBatch:
     open_rows: dict[TaskName, bytes] = field(default_factory=dict)
     entries: list[bytes] = field(default_factory=list)
     """Appended log entries, in order; the server answers with their seqs."""
+    appends: list[Append] = field(default_factory=list)
+    """Writes of these entries; the server answers with the position of one that expects another last seq."""
 
     def add_command(self, verb: bytes, space: Space, *rest: bytes) -> None:
         self.commands += (verb, codec.build_owner_prefix(space), codec.build_space_name(space), *rest)
@@ -82,7 +85,8 @@ def build_batch(writes: Sequence[Write], rows: TaskRows, now: datetime) -> Redis
     for write in writes:
         if isinstance(write, LogWrite):
             _add_log_write(batch, write)
-        elif isinstance(write, TaskWrite):
+    for write in writes:
+        if isinstance(write, TaskWrite):
             name = (write.space, write.task)
             tasks[name] = _add_task_write(batch, write, tasks[name], now)
             if isinstance(write, DropTask):
@@ -101,11 +105,12 @@ def build_batch(writes: Sequence[Write], rows: TaskRows, now: datetime) -> Redis
 def _add_log_write(batch: RedisBatch, write: LogWrite) -> None:
     match write:
         case Append():
-            cap = b"" if write.cap is None else b"%d" % write.cap
             entry, value = write.entry, codec.encode_entry(write.entry)
             batch.entries.append(value)
+            batch.appends.append(write)
+            limits = _encode_optional(write.cap), b"%d" % write.seq, _encode_optional(write.expect_last)
             header = codec.encode_entry_header(entry)
-            batch.add_command(b"append", write.space, encode_text(entry.id), header, value, cap, b"%d" % write.seq)
+            batch.add_command(b"append", write.space, encode_text(entry.id), header, value, *limits)
         case Clear():
             batch.add_command(b"clear", write.space)
         case Drop():
@@ -122,7 +127,7 @@ def _add_task_write(batch: RedisBatch, write: TaskWrite, before: Task | None, no
         case Save():
             task = leases.save_version(before, write, now)
             state = codec.encode_state(task, write)
-            batch.add_command(b"state", write.space, name, b"%d" % task.version, state, b"%d" % write.keep)
+            batch.add_command(b"state", write.space, name, b"%d" % task.version, state, _encode_optional(write.keep))
             return task
         case Journal():
             task = leases.apply_note(before, write, now)
@@ -134,14 +139,17 @@ def _add_task_write(batch: RedisBatch, write: TaskWrite, before: Task | None, no
             return leases.apply_note(before, write, now)
         case Restore():
             task = leases.restore_task(before, write)
-            keep_all = b"%d" % (write.known.version + 1)
             for row in write.checkpoints:
                 state = codec.encode_checkpoint(row)
-                batch.add_command(b"state", write.space, name, b"%d" % row.version, state, keep_all)
+                batch.add_command(b"state", write.space, name, b"%d" % row.version, state, b"")
             for step in write.steps:
                 batch.add_command(b"note", write.space, name, encode_text(step.key), codec.encode_step(step))
             batch.add_command(b"fenced", write.space, b"%d" % write.highest_fence)
             return task
+
+
+def _encode_optional(number: int | None) -> bytes:
+    return b"" if number is None else b"%d" % number
 
 
 class RedisServerClock:
@@ -249,11 +257,15 @@ class RedisCommitter:
         arguments.append(b"%d" % len(rows))
         for (space, task), row in rows.items():
             arguments += (codec.build_key(b"tasks", space), encode_text(task), row)
+        arguments.append(b"%d" % sum(append.expect_last is not None for append in batch.appends))
         keys = [prefix + b"done" for prefix in owners]
         verdict, micros, *answer = await self._client.run_script("commit", keys, [*arguments, *batch.commands])
         self._clock.synchronize(micros)
         if verdict == b"denied":
             raise self._client.build_permission_error(answer[0].decode())
+        if verdict == b"conflict":
+            position, last_seq = map(int, answer)
+            check_last_seq(batch.appends[position - 1], last_seq)
         return [verdict, *answer]
 
     async def _get_rows(self, names: Sequence[TaskName]) -> tuple[TaskRows, bool]:

@@ -72,19 +72,17 @@ class RedisErasureEvidence:
     traces: DeletionTraces
 
     @classmethod
-    def decode(cls, salt: bytes, packed: bytes) -> RedisErasureEvidence:
+    def decode(cls, key: bytes, packed: bytes) -> RedisErasureEvidence:
         if not packed:
-            return cls(0, DeletionTraces.from_pieces(salt, []))
-        return cls(
-            int.from_bytes(packed[:_TIME_BYTES], "little"), DeletionTraces.from_bytes(salt, packed[_TIME_BYTES:])
-        )
+            return cls(0, DeletionTraces.from_pieces(key, []))
+        return cls(int.from_bytes(packed[:_TIME_BYTES], "little"), DeletionTraces.from_bytes(key, packed[_TIME_BYTES:]))
 
     @classmethod
-    def merge(cls, salt: bytes, encoded: Sequence[bytes]) -> bytes:
+    def merge(cls, key: bytes, encoded: Sequence[bytes]) -> bytes:
         """Return the encoded evidence of several deletions as one."""
         if not encoded:
             return b""
-        merged, *others = (cls.decode(salt, value) for value in encoded)
+        merged, *others = (cls.decode(key, value) for value in encoded)
         for other in others:
             merged = cls(max(merged.deleted_at_micros, other.deleted_at_micros), merged.traces.merge(other.traces))
         return merged.encoded
@@ -145,7 +143,8 @@ class RedisErasureLedger(RedisOwners, ErasureStore):
 
     async def ledger(self, *, unfinished: bool = False) -> list[ErasureRecord]:
         rows = await self._client.read_hash(_ROWS_KEY)
-        found = {id: _decode_erasure(id.decode(), row) for id, row in rows.items()}
+        salt = await self.salt()
+        found = {id: _decode_erasure(id.decode(), row, salt) for id, row in rows.items()}
         chain = [id for id in await self._client.execute("LRANGE", _CHAIN_KEY, 0, -1) if id in found]
         waiting = sorted((row.requested_at, id) for id, row in found.items() if row.phase != "complete")
         erased = {row.id: Counter(row.erased) for row in found.values()}
@@ -153,7 +152,7 @@ class RedisErasureLedger(RedisOwners, ErasureStore):
             id, counts = _decode_marker(value)
             erased.setdefault(id, Counter()).update(counts)
         return [
-            replace(found[id], erased=dict(erased[found[id].id]), evidence=await self._load_evidence(id))
+            replace(found[id], erased=dict(erased[found[id].id]), evidence=await self._load_evidence(id, found[id].key))
             for id in [*([] if unfinished else chain), *(id for _, id in waiting)]
         ]
 
@@ -162,7 +161,7 @@ class RedisErasureLedger(RedisOwners, ErasureStore):
             await self.recover_counts()
         for _ in range(_MAX_SWAP_ATTEMPTS):
             seen = await self._client.execute("HGET", _ROWS_KEY, codec.encode_text(id))
-            before = None if seen is None else _decode_erasure(id, seen)
+            before = None if seen is None else _decode_erasure(id, seen, await self.salt())
             link = await self._client.execute("LINDEX", _CHAIN_KEY, -1)
             last = None if link is None else await self._load_row(link.decode())
             row = change(before, None if last is None else last.receipt)
@@ -184,18 +183,16 @@ class RedisErasureLedger(RedisOwners, ErasureStore):
         await self._client.execute("HSET", _COUNTS_KEY, marker.rpartition(b":")[2], value)
         await self._client.execute("UNLINK", marker)
 
-    async def _load_evidence(self, id: bytes) -> bytes:
-        return RedisErasureEvidence.merge(
-            await self.salt(), await self._client.execute("LRANGE", _EVIDENCE_PREFIX + id, 0, -1)
-        )
+    async def _load_evidence(self, id: bytes, key: bytes) -> bytes:
+        return RedisErasureEvidence.merge(key, await self._client.execute("LRANGE", _EVIDENCE_PREFIX + id, 0, -1))
 
     async def _load_row(self, id: str) -> ErasureRecord | None:
         row = await self._client.execute("HGET", _ROWS_KEY, codec.encode_text(id))
-        return None if row is None else _decode_erasure(id, row)
+        return None if row is None else _decode_erasure(id, row, await self.salt())
 
     async def _delete(self, id: str, doomed: ErasureSelection) -> None:
         """Delete the selection, owner by owner."""
-        require_erasure(id, await self._load_row(id))
+        key = require_erasure(id, await self._load_row(id)).key
         await self.recover_counts()
         tasks: list[codec.TaskName] = []
         for write in doomed.writes:
@@ -209,12 +206,12 @@ class RedisErasureLedger(RedisOwners, ErasureStore):
         for prefix, owner in owners.items():
             spaces = [space for space in doomed.spaces if codec.build_owner_prefix(space) == prefix]
             names = [name for name in tasks if codec.build_owner_prefix(name[0]) == prefix and name[0] not in spaces]
-            if await self._erase_owner(id, prefix, spaces, names):
+            if await self._erase_owner(id, key, prefix, spaces, names):
                 emptied[prefix] = codec.build_owner_index_key(owner.tenant)
         await self._unlist_owners(emptied)
 
     async def _erase_owner(
-        self, id: str, prefix: bytes, spaces: Sequence[Space], tasks: Sequence[codec.TaskName]
+        self, id: str, key: bytes, prefix: bytes, spaces: Sequence[Space], tasks: Sequence[codec.TaskName]
     ) -> bool:
         """Delete spaces and tasks of one owner; return whether the owner has nothing left."""
         for _ in range(_MAX_ERASE_ATTEMPTS):
@@ -224,7 +221,7 @@ class RedisErasureLedger(RedisOwners, ErasureStore):
             for name in tasks:
                 await self._collect_task(name, gone)
             now_micros = int((await self._client.run_script("rows", (), ()))[0])
-            traces = DeletionTraces.from_pieces(await self.salt(), gone.pieces)
+            traces = DeletionTraces.from_pieces(key, gone.pieces)
             if gone.fence:
                 await self._client.execute("ZADD", codec.ERASED_FENCE_KEY, "GT", gone.fence, codec.ERASED_FENCE_KEY)
             # Evidence of a deletion that is not carried out is found in live data, and counts as shared.
@@ -292,12 +289,14 @@ def _encode_erasure(erasure: ErasureRecord) -> bytes:
         "phase": erasure.phase,
         "deleted_at": None if erasure.deleted_at is None else to_micros(erasure.deleted_at),
         "erased": dict(erasure.erased),
+        "key": erasure.key.hex(),
         "receipt": None if erasure.receipt is None else erasure.receipt.as_json(),
     }
     return json.dumps(row, sort_keys=True).encode()
 
 
-def _decode_erasure(id: str, row: bytes) -> ErasureRecord:
+def _decode_erasure(id: str, row: bytes, salt: bytes) -> ErasureRecord:
+    """Return a row of the ledger. Rows of release 0.1 have no key: their evidence is keyed by the salt."""
     with detect_corruption(f"the row of erasure {id!r:.80}"):
         fields: dict[str, Any] = json.loads(row)
         return ErasureRecord(
@@ -309,6 +308,7 @@ def _decode_erasure(id: str, row: bytes) -> ErasureRecord:
             phase=decode_choice("phase", fields["phase"], get_args(ErasurePhase)),
             deleted_at=decode_optional_time("deleted_at", fields["deleted_at"]),
             erased=MappingProxyType(decode_counts("erased", fields["erased"])),
+            key=bytes.fromhex(fields["key"]) if "key" in fields else salt,
             receipt=None if fields["receipt"] is None else ErasureReceipt.from_json(fields["receipt"]),
         )
 

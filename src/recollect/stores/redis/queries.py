@@ -11,6 +11,7 @@ from recollect.clock import to_utc
 from recollect.stores import leases
 from recollect.stores.base import Log, LogTail, SpaceTrace, TailLimits, Tasks, get_space_names
 from recollect.stores.codec import detect_corruption
+from recollect.stores.filters import find_prefix_range
 from recollect.stores.redis import codec
 from recollect.stores.redis.client import RedisClient
 from recollect.stores.redis.codec import (
@@ -23,7 +24,7 @@ from recollect.stores.redis.codec import (
     parse_space,
 )
 from recollect.stores.redis.commit import RedisServerClock
-from recollect.stores.validation import validate_limit
+from recollect.stores.validation import ALL_VERSIONS, validate_limit
 from recollect.stores.writes import Checkpoint, Entry, Step, Task, TaskStatus
 from recollect.types import Space
 
@@ -108,11 +109,23 @@ class RedisLogs(RedisOwners, Log):
         return [entry for entry in found if _is_live(entry, now)]
 
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
-        return await self._read_entries(space, encode_time(self._clock()), b"", validate_limit(limit), kinds)
+        now, count = encode_time(self._clock()), b"%d" % validate_limit(limit)
+        return await self._read_entries(space, now, b"", count, b"", b"", *map(encode_text, kinds))
 
-    async def read(self, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False) -> list[Entry]:
+    async def read(
+        self,
+        space: Space,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        hidden: bool = False,
+    ) -> list[Entry]:
         now = b"" if hidden else encode_time(self._clock())
-        return await self._read_entries(space, now, b"%d" % max(min(after, _MAX_SEQ), -_MAX_SEQ), validate_limit(limit))
+        seq, count = b"%d" % max(min(after, _MAX_SEQ), -_MAX_SEQ), b"%d" % validate_limit(limit)
+        times = (b"" if time is None else encode_time(time) for time in (since, until))
+        return await self._read_entries(space, now, seq, count, *times)
 
     async def read_tails(self, space: Space, reach: TailLimits) -> list[LogTail]:
         limits = reach.validate()
@@ -140,11 +153,9 @@ class RedisLogs(RedisOwners, Log):
         added = [codec.decode_entry(seq + value) if seq else None for seq, value in pairs]
         return [entry if entry is not None and _is_live(entry, now) else None for entry in added]
 
-    async def _read_entries(
-        self, space: Space, now: bytes, after: bytes, limit: int, kinds: Sequence[str] = ()
-    ) -> list[Entry]:
+    async def _read_entries(self, space: Space, *arguments: bytes) -> list[Entry]:
         keys = (codec.build_key(b"order", space), codec.build_key(b"data", space))
-        answer = await self._client.run_script("read", keys, (now, after, b"%d" % limit, *map(encode_text, kinds)))
+        answer = await self._client.run_script("read", keys, arguments)
         return [codec.build_entry(seq, fields) for seq, fields in codec.decode_entry_rows(answer)]
 
     async def _run_logs_script(self, space: Space, now: datetime | None, *rest: bytes) -> Any:
@@ -176,11 +187,18 @@ class RedisTasks(RedisOwners, Tasks):
         return self._decode_visible_task(task, row, hidden)
 
     async def tasks(
-        self, space: Space, *, status: TaskStatus | None = None, limit: int = 100, after: str | None = None
+        self,
+        space: Space,
+        *,
+        status: TaskStatus | None = None,
+        prefix: str = "",
+        limit: int = 100,
+        after: str | None = None,
     ) -> list[Task]:
         now = self._clock()
-        start = b"-" if not after else b"(" + encode_text(after)
-        pages = self._iterate_pages(codec.build_key(b"names", space), start, b"+")
+        start, end = find_prefix_range(prefix, after)
+        stop = b"+" if end is None else b"(" + encode_text(end)
+        pages = self._iterate_pages(codec.build_key(b"names", space), b"[" + encode_text(start), stop)
         return await self._select_tasks(
             space,
             pages,
@@ -201,7 +219,7 @@ class RedisTasks(RedisOwners, Tasks):
         )
 
     async def checkpoints(
-        self, space: Space, task: str, *, version: int | None = None, limit: int = 1000, hidden: bool = False
+        self, space: Space, task: str, *, version: int | None = None, limit: int = ALL_VERSIONS, hidden: bool = False
     ) -> list[Checkpoint]:
         # The script returns the newest version for an empty text, and all for an asterisk.
         wanted = b"%d" % version if version is not None else b"" if limit == 1 else b"*"

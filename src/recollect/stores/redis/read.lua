@@ -2,11 +2,11 @@
 -- clients parse many small answers more slowly.
 --
 -- KEYS: the log's order and its data. ARGV: now ('' includes expired entries), the seq ('' for the newest), the limit,
--- and the wanted kinds (none: all).
+-- the first and the end of the wanted times ('' for none), and the wanted kinds (none: all).
 
-local now, after, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local now, after, limit, first_time, end_time = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local kinds = {}
-for n = 4, #ARGV do
+for n = 6, #ARGV do
     kinds[ARGV[n]] = true
 end
 
@@ -14,11 +14,18 @@ local function wanted(header)
     if now ~= '' and string.sub(header, 1, 20) <= now then
         return false
     end
-    return #ARGV < 4 or kinds[string.sub(header, 51, 50 + tonumber(string.sub(header, 41, 50)))]
+    local time = string.sub(header, 21, 40)
+    if time < first_time or (end_time ~= '' and time >= end_time) then
+        return false
+    end
+    return #ARGV < 6 or kinds[string.sub(header, 51, 50 + tonumber(string.sub(header, 41, 50)))]
 end
 
--- With kinds, more entries have to be read than are returned.
-local ids, from, page_size = {}, 0, #ARGV < 4 and math.min(limit, 100) or 100
+-- With times or kinds, more entries have to be read than are returned.
+local ids, from, page_size = {}, 0, 100
+if #ARGV < 6 and first_time == '' and end_time == '' then
+    page_size = math.min(limit, 100)
+end
 while #ids < limit do
     local page
     if after == '' then

@@ -135,12 +135,12 @@ class RedisStore(RedisLogs, RedisTasks, RedisErasureLedger):
         await self._delete(id, doomed)
         await self._physical_erasure.reset_seen_rewrites()
 
-    async def purge_copies(self, *, thorough: bool = False) -> bool:
+    async def purge_copies(self, *, thorough: bool = False, deferrable: bool = False) -> bool:
         self._committer.clear_cache()
         return await self._physical_erasure.rewrite_files()
 
-    async def scan(self, evidence: bytes) -> ByteScan:
-        return await self._physical_erasure.scan(RedisErasureEvidence.decode(await self.salt(), evidence))
+    async def scan(self, evidence: bytes, key: bytes) -> ByteScan:
+        return await self._physical_erasure.scan(RedisErasureEvidence.decode(key, evidence))
 
     async def _commit(self, writes: Sequence[Write]) -> tuple[bytes, RedisBatch]:
         checked = [validate_write(write) for write in writes]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import apsw
 
 from recollect.clock import from_micros, to_micros
-from recollect.errors import Conflict, StoreFull, StoreUnavailable
+from recollect.errors import Conflict, StoreError, StoreFull, StoreUnavailable
 from recollect.stores.codec import detect_corruption, detects_corruption
 from recollect.stores.erasure import (
     ByteScan,
@@ -30,6 +32,7 @@ from recollect.stores.sqlite.backup import delete_migration_backups
 from recollect.stores.sqlite.connection import (
     EncryptionKey,
     connect_briefly,
+    create_busy_handler,
     get_file_size,
     read_main_file,
     read_wal_pages,
@@ -56,7 +59,7 @@ from recollect.stores.writes import Put
 
 _ERASURE_COLUMNS = (
     "id", "subject", "parts", "phase", "requested_at", "deleted_at", "erased", "rederived", "evidence", "receipt",
-    "elsewhere",
+    "elsewhere", "key",
 )  # fmt: skip
 _SELECT_ERASURES = f"""
     select {", ".join(_ERASURE_COLUMNS)}
@@ -69,13 +72,14 @@ _SAVE_ERASURE = f"""
     values ({", ".join("?" * len(_ERASURE_COLUMNS))}, ?)
     on conflict (id) do update
     set phase = excluded.phase, deleted_at = excluded.deleted_at, erased = excluded.erased,
-        rederived = excluded.rederived, evidence = excluded.evidence, receipt = excluded.receipt,
+        rederived = excluded.rederived, evidence = excluded.evidence, receipt = excluded.receipt, key = excluded.key,
         link = coalesce(link, excluded.link)"""  # noqa: S608
 _SELECT_LAST_RECEIPT = "select link, receipt from erasures where link is not null order by link desc limit 1"
 # Every process drops the cached spaces that it has loaded before this count.
 _INCREMENT_WIPED = """
     insert into meta (name, value) values ('wiped', '1')
     on conflict do update set value = cast(cast(value as integer) + 1 as text)"""
+_SELECT_WIPED = "select coalesce((select value from meta where name = 'wiped'), '0')"
 
 # The deletion
 
@@ -102,10 +106,22 @@ _SAVE_LAST_NUMBER = """
     on conflict do update set value = cast(max(cast(value as integer), cast(excluded.value as integer)) as text)"""
 
 
+@dataclass(frozen=True, slots=True)
+class PurgeResult:
+    """Result of the removal of deleted bytes from the file."""
+
+    blocker: str = ""
+    """The reason why it is not complete, or an empty text."""
+    writers_waited: float = 0.0
+    """Seconds for which other connections could not write."""
+
+
 class SqliteErasure(SqliteRecords, ErasureStore):
     """The erasure methods of a store."""
 
-    _purge_blocker = ""  # what has prevented the last purge
+    _vacuum_limit_bytes: int
+    _purge = PurgeResult()  # of the last purge, until a scan reports it
+    _purged_wipes = ""  # the count of wipes before the last complete purge
 
     @property
     def receipts(self) -> Path:
@@ -135,7 +151,7 @@ class SqliteErasure(SqliteRecords, ErasureStore):
         with detect_corruption("the last receipt in the ledger of erasures"):
             row = change(before, None if last is None else ErasureReceipt.from_json(json.loads(last)))
         if row.receipt is not None and (before is None or before.receipt is None):
-            spaces, traces = _unpack_evidence(_load_salt(connection), row.evidence)
+            spaces, traces = _unpack_evidence(b"", row.evidence)
             row = replace(row, evidence=_pack_evidence(spaces, traces.sample))
             _save_erasure(connection, row, link + 1)
         else:
@@ -165,9 +181,9 @@ class SqliteErasure(SqliteRecords, ErasureStore):
                 _delete_unused_paths(connection, number)
         finally:
             connection.preupdate_hook(None)
-        before, salt = require_erasure(id, _load_erasure(connection, id)), _load_salt(connection)
-        spaces, traces = _unpack_evidence(salt, before.evidence)
-        traces = traces.merge(DeletionTraces.from_pieces(salt, content.pieces))
+        before = require_erasure(id, _load_erasure(connection, id))
+        spaces, traces = _unpack_evidence(before.key, before.evidence)
+        traces = traces.merge(DeletionTraces.from_pieces(before.key, content.pieces))
         counts = Counter(before.erased)
         for number, rows in content.rows.items():
             counts[tiers[number]] += rows
@@ -181,19 +197,40 @@ class SqliteErasure(SqliteRecords, ErasureStore):
         _save_erasure(connection, after)
         connection.execute(_INCREMENT_WIPED)
 
-    async def purge_copies(self, *, thorough: bool = False) -> bool:
+    async def purge_copies(self, *, thorough: bool = False, deferrable: bool = False) -> bool:
         self._vector_cache.clear()
         self._term_cache.clear()
         self._speaker_cache.clear()
         clear_scope_cache()
-        self._purge_blocker = await asyncio.to_thread(purge_deleted_bytes, self.path, self._key)
-        return not self._purge_blocker
+        wipes = await self._count_wipes()
+        if wipes == self._purged_wipes:  # one rewrite of the file serves all erasures that were pending
+            return True
+        limit = self._vacuum_limit_bytes if deferrable else None
+        self._purge = await asyncio.to_thread(purge_deleted_bytes, self.path, self._key, max_bytes=limit)
+        if not self._purge.blocker:
+            self._purged_wipes = wipes
+        return not self._purge.blocker
 
     @run_in_reader
-    def scan(self, connection: apsw.Connection, evidence: bytes) -> ByteScan:
+    def _count_wipes(self, connection: apsw.Connection) -> str:
+        return str(connection.execute(_SELECT_WIPED).get)
+
+    @run_in_reader
+    def scan(self, connection: apsw.Connection, evidence: bytes, key: bytes) -> ByteScan:
         # Reported once, by the scan after the purge: a scan also verifies receipts of long ago.
-        blocker, self._purge_blocker = self._purge_blocker, ""
-        return replace(scan_file(connection, self.path, evidence), waits=(blocker,) if blocker else ())
+        purge, self._purge = self._purge, PurgeResult()
+        scan = scan_file(connection, self.path, evidence, key)
+        if not scan.is_clean:
+            self._purged_wipes = ""
+        waits = (purge.blocker,) if purge.blocker else ()
+        return replace(scan, waits=waits, writers_waited=purge.writers_waited)
+
+    async def finish_erasure(self, receipt: ErasureReceipt, at: datetime) -> ErasureReceipt:
+        finished = await super().finish_erasure(receipt, at)
+        # The old page, which has the key of the evidence, is in the file or in the log until then.
+        with suppress(StoreError):
+            await asyncio.to_thread(empty_wal, self.path, self._key)
+        return finished
 
 
 def _pack_evidence(spaces: set[int], traces: DeletionTraces) -> bytes:
@@ -202,12 +239,12 @@ def _pack_evidence(spaces: set[int], traces: DeletionTraces) -> bytes:
     return len(header).to_bytes(4, "little") + header + traces.as_bytes
 
 
-def _unpack_evidence(salt: bytes, packed: bytes) -> tuple[set[int], DeletionTraces]:
+def _unpack_evidence(key: bytes, packed: bytes) -> tuple[set[int], DeletionTraces]:
     """Return the spaces and traces of packed evidence, which is empty before the first deletion."""
     if not packed:
-        return set(), DeletionTraces.from_pieces(salt, [])
+        return set(), DeletionTraces.from_pieces(key, [])
     end = 4 + int.from_bytes(packed[:4], "little")
-    return set(json.loads(packed[4:end])), DeletionTraces.from_bytes(salt, packed[end:])
+    return set(json.loads(packed[4:end])), DeletionTraces.from_bytes(key, packed[end:])
 
 
 @dataclass(slots=True)
@@ -289,23 +326,83 @@ def _delete_unused_paths(connection: apsw.Connection, space: int) -> None:
 _BUSY_TIMEOUT_MS = 2000
 
 
-def purge_deleted_bytes(path: Path, key: EncryptionKey | None = None) -> str:
+def purge_deleted_bytes(
+    path: Path,
+    key: EncryptionKey | None = None,
+    *,
+    max_bytes: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> PurgeResult:
     """Rewrite the file, empty its log and delete the backups of migrations. Writers wait meanwhile.
 
-    Return what prevents it, or an empty text.
+    A file larger than `max_bytes` is not rewritten.
 
     `secure_delete` blanks deleted rows. But when a page splits, the rows that move leave their bytes in its unused
     area until another row overwrites them.
     """
+    lock = _WriteLock(clock)
+    blocker = _purge_file(path, key, max_bytes, lock)
+    return PurgeResult(blocker, round(lock.seconds, 6))
+
+
+class _WriteLock:
+    """Statements that hold the write lock, and the seconds for which they held it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.seconds = 0.0
+        self._clock = clock
+
+    def vacuum(self, connection: apsw.Connection) -> None:
+        """Rewrite the file. The lock is held from the last wait for it until the commit."""
+        wait, began, ended = create_busy_handler(_BUSY_TIMEOUT_MS / 1000), self._clock(), 0.0
+
+        def wait_for_lock(tries: int) -> bool:
+            nonlocal began
+            is_in_time = wait(tries)
+            began = self._clock()
+            return is_in_time
+
+        def end(*_: object) -> int:
+            nonlocal ended
+            ended = self._clock()
+            return apsw.SQLITE_OK
+
+        connection.set_busy_handler(wait_for_lock)
+        connection.set_wal_hook(end)  # SQLite calls it after a commit, when the lock is released
+        try:
+            connection.execute("vacuum")
+        finally:
+            self.seconds += (ended or self._clock()) - began
+
+    def truncate_wal(self, connection: apsw.Connection) -> bool:
+        """Empty the log; return False while another connection uses it. The seconds include a wait for the lock."""
+        # Without the lock: it copies all pages that no reader needs and no writer has added meanwhile.
+        connection.execute("pragma wal_checkpoint(passive)").fetchall()
+        began = self._clock()
+        try:
+            return truncate_wal(connection)
+        finally:
+            self.seconds += self._clock() - began
+
+
+def _purge_file(path: Path, key: EncryptionKey | None, max_bytes: int | None, lock: _WriteLock) -> str:
+    """Remove the deleted bytes; return what prevents it, or an empty text."""
     try:
         delete_migration_backups(path)
         with connect_briefly(path, key, timeout_ms=_BUSY_TIMEOUT_MS) as connection, translate_errors(path, connection):
             # A reader of an older snapshot would keep the log, so it is detected before the file is rewritten.
-            if truncate_wal(connection):
+            if lock.truncate_wal(connection):
+                size = get_file_size(path)
+                if max_bytes is not None and size > max_bytes:
+                    return (
+                        f"a rewrite of {path}, which blocks writers and was deferred: the file has {size / 1e6:,.1f} "
+                        f"MB, and vacuum_limit_mb is {max_bytes / 1e6:,.0f}; run `recollect finish-erasures --store "
+                        f"{path}`, or the lifecycle"
+                    )
                 # In memory, the new file could be too large. On disk it is encrypted like the store.
                 connection.pragma("temp_store", "file")
-                connection.execute("vacuum")
-                if truncate_wal(connection):
+                lock.vacuum(connection)
+                if lock.truncate_wal(connection):
                     return ""
     except StoreFull:
         size = get_file_size(path)
@@ -340,12 +437,12 @@ _LIVE_TABLES = (
 _SELECT_LIVE_VALUES = tuple(f"select * from {table}" for table in _LIVE_TABLES)  # noqa: S608
 
 
-def scan_file(connection: apsw.Connection, path: Path, packed: bytes) -> ByteScan:
+def scan_file(connection: apsw.Connection, path: Path, packed: bytes, key: bytes) -> ByteScan:
     """Look for deleted pieces in the file and the files next to it, and for index terms that no item has.
 
     The file and its log are read decrypted: encrypted bytes would prove nothing.
     """
-    spaces, traces = _unpack_evidence(_load_salt(connection), packed)
+    spaces, traces = _unpack_evidence(key, packed)
     companions = [file for suffix in _SCANNED_SUFFIXES if (file := path.with_name(path.name + suffix)).is_file()]
     found = traces.find_in(read_main_file(connection)) | traces.find_in(read_wal_pages(connection))
     for file in companions:

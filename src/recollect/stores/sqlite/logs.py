@@ -25,11 +25,12 @@ from recollect.stores.sqlite.records import (
     to_optional_micros,
 )
 from recollect.stores.sqlite.threads import SqliteStoreBase, run_in_reader
-from recollect.stores.validation import validate_limit
+from recollect.stores.validation import check_last_seq, validate_limit
 from recollect.stores.writes import Append, Clear, Drop, Entry, LogWrite
 from recollect.types import Space
 
 _BEFORE_ALL_MOMENTS = -(1 << 63)
+_AFTER_ALL_MOMENTS = (1 << 63) - 1
 _NO_LIMIT = -1
 
 _ENTRY_COLUMNS = "place, id, kind, content, metadata, importance, at, expires_at"
@@ -40,10 +41,10 @@ _SELECT_LATEST = f"""
         and (?4 is null or kind in (select value from json_each(?4)))
     order by place desc
     limit ?5"""  # noqa: S608
-_SELECT_SINCE = f"""
+_SELECT_AFTER = f"""
     select {_ENTRY_COLUMNS}
     from entries
-    where place between ? and ? and (expires_at is null or expires_at > ?)
+    where place between ? and ? and (expires_at is null or expires_at > ?) and at >= ? and at < ?
     order by place
     limit ?"""  # noqa: S608
 _SELECT_ENTRIES_BY_ID = f"""
@@ -127,14 +128,25 @@ class SqliteLogs(SqliteStoreBase, Log):
 
     @run_in_reader
     def read(
-        self, connection: apsw.Connection, space: Space, *, after: int = 0, limit: int = 1000, hidden: bool = False
+        self,
+        connection: apsw.Connection,
+        space: Space,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        hidden: bool = False,
     ) -> list[Entry]:
         limit = validate_limit(limit)
         number = find_space_id(connection, space)
         if number is None or after >= MAX_SEQ:
             return []
         places = encode_place(number, max(after + 1, 0)), encode_place(number, MAX_SEQ)
-        rows = connection.execute(_SELECT_SINCE, (*places, self._get_expiry_bound(hidden=hidden), limit))
+        first = _BEFORE_ALL_MOMENTS if since is None else to_micros(since)
+        end = _AFTER_ALL_MOMENTS if until is None else to_micros(until)
+        values = (*places, self._get_expiry_bound(hidden=hidden), first, end, limit)
+        rows = connection.execute(_SELECT_AFTER, values)
         return [_decode_entry(row) for row in rows]
 
     @run_in_reader
@@ -173,6 +185,8 @@ def _append_entry(connection: apsw.Connection, space: int, write: Append, now: i
             return
         # An expired entry is hidden, so its id is free again.
         connection.execute("delete from entries where place = ?", (place,))
+    if write.expect_last is not None:
+        check_last_seq(write, connection.execute("select next_seq from spaces where id = ?", (space,)).get)
     seq = connection.execute(
         "update spaces set next_seq = max(next_seq + 1, ?) where id = ? returning next_seq", (write.seq, space)
     ).get

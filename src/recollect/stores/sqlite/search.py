@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recollect.clock import to_micros
 from recollect.stores.base import Records, Vector
 from recollect.stores.codec import VECTOR_DTYPE
-from recollect.stores.filters import Condition, Scalar, Where
+from recollect.stores.filters import Condition, Scalar, Where, find_prefix_range
 from recollect.stores.search import (
     SCORE_SCALE,
     EvidenceLookup,
@@ -102,10 +102,16 @@ def build_where_clause(where: Where) -> SqlClause:
         parts.append(("valid_from is not null or created_at <= ?", (to_micros(where.known_at),)))
     if where.open_at is not None:
         parts.append(("superseded_by is null or valid_to is null or valid_to > ?", (to_micros(where.open_at),)))
+    if where.created_from is not None:
+        parts.append(("created_at >= ?", (to_micros(where.created_from),)))
+    if where.created_until is not None:
+        parts.append(("created_at < ?", (to_micros(where.created_until),)))
     if where.min_importance > 0.0:
         parts.append(("importance >= ?", (where.min_importance,)))
     if where.key is not None:
         parts.append(("key = ?", (where.key,)))
+    if where.key_prefix is not None:
+        parts.append(_build_condition(Condition("key", "prefix", where.key_prefix)))
     if where.ids is not None:
         parts.append(("id in (select value from json_each(?))", (json.dumps(sorted(where.ids)),)))
     parts.extend(_build_condition(condition) for condition in where.conditions)
@@ -128,8 +134,8 @@ def _build_condition(condition: Condition) -> SqlClause:
         case "prefix":
             # A range: an index supports it, and it has no wildcard characters.
             assert isinstance(value, str)
-            end = _find_prefix_end(value)
-            return _build_comparison(condition, value, (">=", value), *([] if end is None else [("<", end)]))
+            start, end = find_prefix_range(value)
+            return _build_comparison(condition, value, (">=", start), *([] if end is None else [("<", end)]))
         case "has":
             return _build_contains(condition)
         case _:
@@ -152,16 +158,6 @@ def _build_comparison(condition: Condition, value: Any, *comparisons: tuple[str,
         return "json_type(metadata, ?) is ?", (path, kind)
     tests = " and ".join(f"json_extract(metadata, ?) {operator} ?" for operator, _ in comparisons)
     return f"(json_type(metadata, ?) in {types} and {tests})", (path, *(v for bound in bounds for v in (path, bound)))
-
-
-def _find_prefix_end(prefix: str) -> str | None:
-    """Return the first text after all that start with the prefix; None if there is none."""
-    shorter = prefix.rstrip("\U0010ffff")
-    if not shorter:
-        return None
-    last = ord(shorter[-1])
-    # SQLite compares UTF-8 bytes, which is the order of code points; U+D800 to U+DFFF are not characters.
-    return shorter[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
 
 
 def _build_contains(condition: Condition) -> SqlClause:
@@ -457,7 +453,8 @@ def _find_items(connection: apsw.Connection, where: Where, limit: int, after: Me
         sql += " and (created_at, id) < (?, ?)"
         values = (*values, to_micros(after.created_at), after.id)
     # The plus makes SQLite use the index of keys, not read the whole space in order of time.
-    sql += f" order by {'+' if where.key is not None else ''}created_at desc, id desc limit ?"
+    is_keyed = where.key is not None or where.key_prefix
+    sql += f" order by {'+' if is_keyed else ''}created_at desc, id desc limit ?"
     rows = connection.execute(sql, (find_space_id(connection, where.space), *values, limit))
     return [decode_item(where.space, row) for row in rows]
 

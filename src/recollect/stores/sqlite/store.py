@@ -49,11 +49,13 @@ class SqliteStore(SqliteErasure, logs.SqliteLogs, tasks.SqliteTasks, SqliteHealt
         path: Path,
         *,
         cache_bytes: int,
+        vacuum_limit_bytes: int,
         readers: int,
         clock: Clock,
         key: EncryptionKey | None,
     ) -> None:
         self.path = path
+        self._vacuum_limit_bytes = vacuum_limit_bytes
         self._key = key
         self._clock = clock
         self._writer = SqliteWriter(connection, path)
@@ -70,12 +72,15 @@ class SqliteStore(SqliteErasure, logs.SqliteLogs, tasks.SqliteTasks, SqliteHealt
         path: Path,
         *,
         cache_bytes: int = 256 << 20,
+        vacuum_limit_bytes: int = 1_024_000_000,
         readers: int = 4,
         clock: Clock = system_clock,
         key: EncryptionKey | None = None,
         migrates: bool = True,
     ) -> SqliteStore:
         """Open or create a store, and migrate it to the current schema.
+
+        An erasure defers the rewrite of a file that is larger than `vacuum_limit_bytes`.
 
         Before a migration the file is copied to `NAME.before-schema-VERSION`. With `migrates=False` an older file
         raises `SchemaTooOld`. An older file that is open elsewhere raises `StoreUnavailable`.
@@ -84,7 +89,15 @@ class SqliteStore(SqliteErasure, logs.SqliteLogs, tasks.SqliteTasks, SqliteHealt
         if not path.parent.is_dir():
             raise StoreUnavailable(f"{path} cannot be opened: the directory {path.parent} does not exist; create it")
         connection = open_migrated(path, key, migrates=migrates)
-        return cls(connection, path, cache_bytes=cache_bytes, readers=readers, clock=clock, key=key)
+        return cls(
+            connection,
+            path,
+            cache_bytes=cache_bytes,
+            vacuum_limit_bytes=vacuum_limit_bytes,
+            readers=readers,
+            clock=clock,
+            key=key,
+        )
 
     @property
     def encrypted(self) -> bool:

@@ -14,10 +14,11 @@ from recollect.clock import from_micros, to_micros
 from recollect.stores import leases
 from recollect.stores.base import Tasks
 from recollect.stores.codec import decode_choice, detects_corruption
+from recollect.stores.filters import find_prefix_range
 from recollect.stores.leases import LeaseRequest
 from recollect.stores.sqlite.records import SqliteRecordWriter, find_space_id, from_optional_micros, to_optional_micros
 from recollect.stores.sqlite.threads import SqliteStoreBase, run_in_reader, run_in_writer
-from recollect.stores.validation import check_claim, check_ttl, validate_limit
+from recollect.stores.validation import ALL_VERSIONS, check_claim, check_ttl, validate_limit
 from recollect.stores.writes import (
     STEP_STATUSES,
     TASK_STATUSES,
@@ -36,7 +37,8 @@ from recollect.stores.writes import (
 from recollect.types import Space
 
 _BEFORE_ALL_MOMENTS = -(1 << 63)
-_NO_LIMIT = -1
+# SQLite sorts every blob after every text.
+_AFTER_ALL_TEXTS = b""
 
 # SQLite overwrites a row of the same size in place, and of a long row only the pages that differ. A step that adds a
 # line to a state of 100 kB then writes 1 page, not 13 new ones and 13 to blank. So a state that does not fit into a
@@ -54,15 +56,15 @@ _SELECT_TASK = f"select {_TASK_COLUMNS} from tasks where space = ? and id = ?"  
 _SELECT_TASKS = f"""
     select {_TASK_COLUMNS}
     from tasks
-    where space = ?2 and id > ?3 and {_LIVE_CONDITION}
+    where space = ?2 and id >= ?3 and id < ?4 and {_LIVE_CONDITION}
     order by id
-    limit ?4"""  # noqa: S608
+    limit ?5"""  # noqa: S608
 _SELECT_TASKS_OF_STATUS = f"""
     select {_TASK_COLUMNS}
     from tasks indexed by tasks_status
-    where space = ?2 and id > ?3 and status = ?5 and {_LIVE_CONDITION}
+    where space = ?2 and id >= ?3 and id < ?4 and status = ?6 and {_LIVE_CONDITION}
     order by id
-    limit ?4"""  # noqa: S608
+    limit ?5"""  # noqa: S608
 # By the index of expiry times, so that live tasks cost nothing.
 _SELECT_EXPIRED_TASKS = f"""
     select {_TASK_COLUMNS}
@@ -166,10 +168,13 @@ class SqliteTasks(SqliteStoreBase, Tasks):
         space: Space,
         *,
         status: TaskStatus | None = None,
+        prefix: str = "",
         limit: int = 100,
         after: str | None = None,
     ) -> list[Task]:
-        values = (to_micros(self._clock()), find_space_id(connection, space), after or "", validate_limit(limit))
+        first, end = find_prefix_range(prefix, after)
+        ids = first, _AFTER_ALL_TEXTS if end is None else end
+        values = (to_micros(self._clock()), find_space_id(connection, space), *ids, validate_limit(limit))
         if status is None:
             rows = connection.execute(_SELECT_TASKS, values)
         else:
@@ -199,7 +204,7 @@ class SqliteTasks(SqliteStoreBase, Tasks):
         task: str,
         *,
         version: int | None = None,
-        limit: int = 1000,
+        limit: int = ALL_VERSIONS,
         hidden: bool = False,
     ) -> list[Checkpoint]:
         if self._load_task(connection, space, task, hidden=hidden) is None:
@@ -314,7 +319,7 @@ def _save_checkpoint(connection: apsw.Connection, space: int, task: Task, save: 
     """Store a version of the state, and delete the versions that are no longer kept."""
     checksum = hash_state(save.state) if save.sha256 is None else bytes.fromhex(save.sha256)
     values = (space, task.id, task.version, task.fence, save.schema, pad_state(save.state), checksum, at)
-    oldest = task.version - save.keep
+    oldest = 0 if save.keep is None else task.version - save.keep
     if oldest > 0:
         connection.execute(_OVERWRITE_OLDEST_CHECKPOINT, (*values, oldest))
         if connection.changes():
