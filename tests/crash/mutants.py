@@ -233,7 +233,6 @@ def keep_wal() -> None:
     from recollect.stores.sqlite import erasure
 
     setattr(erasure, "truncate_wal", lambda _: True)  # noqa: B010
-    setattr(erasure._WriteLock, "truncate_wal", lambda self, connection: True)  # noqa: B010
 
 
 def keep_page_gaps() -> None:

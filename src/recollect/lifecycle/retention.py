@@ -142,14 +142,13 @@ async def sweep_facts(run: LifecycleRun) -> None:
     """Decay, expire and forget facts, page by page, then enforce the cap."""
     settings = run.context.settings
     max_items = settings.tier("semantic").max_items
-    total = await _count_facts(run)
     done = 0
     async for page in run.overlay.iter_pages(Where(run.fact_space)):
         decisions = [decision for item in page if (decision := decide_retention(item, settings, run.now))]
         await _apply_decisions(run, decisions)
         done += len(page)
         run.report.examined += len(page)
-        run.report_progress("sweep", done, max(total, done))
+        run.report_progress("sweep", done, max(run.compared_count, done))
     if max_items is not None:
         await _enforce_cap(run, max_items)
 
@@ -188,32 +187,19 @@ def _record_decisions(run: LifecycleRun, decisions: Sequence[RetentionDecision])
 async def _enforce_cap(run: LifecycleRun, max_items: int) -> None:
     """Drop the least important facts above the cap, of equals the least recently used; only ids are held in memory."""
     count = 0
-    async for page in run.overlay.iter_pages(Where(run.fact_space)):
-        count += len(page)
-    surplus = count - max_items
-    if surplus <= 0:
-        return
-    # The root of the heap is the most important candidate: the first to be replaced.
     candidates: list[tuple[float, float, str]] = []
     async for page in run.overlay.iter_pages(Where(run.fact_space)):
-        for item in page:
-            if is_cappable(item):
-                entry = (-item.importance, -(item.last_accessed or item.created_at).timestamp(), item.id)
-                heapq.heappush(candidates, entry)
-                if len(candidates) > surplus:
-                    heapq.heappop(candidates)
-    ids = [id for *_, id in sorted(candidates, reverse=True)]
+        count += len(page)
+        candidates += [
+            (-item.importance, -(item.last_accessed or item.created_at).timestamp(), item.id)
+            for item in page
+            if is_cappable(item)
+        ]
+    ids = [id for *_, id in heapq.nlargest(count - max_items, candidates)]
     reason = f"among the least important of more than {max_items:,}"
     for start in range(0, len(ids), _WRITE_BATCH_SIZE):
         items = await run.overlay.get(run.fact_space, *ids[start : start + _WRITE_BATCH_SIZE])
         await _apply_decisions(run, [RetentionDecision("capped", item, reason) for item in items])
-
-
-async def _count_facts(run: LifecycleRun) -> int:
-    if run.on_progress is None:
-        return 0
-    spaces = await run.context.records.spaces(run.scope.tenant)
-    return sum(count.items for count in spaces if count.space == run.fact_space)
 
 
 # --- Episodes ---

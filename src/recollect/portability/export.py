@@ -16,10 +16,10 @@ from recollect.stores.factory import TierStores
 from recollect.stores.filters import Where
 from recollect.stores.overlay import iter_pages
 from recollect.tiers.conversation import ConversationMemory
+from recollect.tiers.indexing import find_all
+from recollect.tiers.log_entries import read_all_entries
 from recollect.tiers.working import WorkingMemory
 from recollect.types import Progress, ProgressCallback, Scope, Space
-
-_PAGE_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,40 +72,21 @@ async def _iterate_lines(source: ExportSource) -> AsyncIterator[list[dict[str, A
     for space in (scope.space("semantic"), scope.space("quarantine"), replace(scope, session=None).space("lifecycle")):
         async for page in iter_pages(records, Where(space)):
             yield [build_item_line(item) for item in page if space.tier != "lifecycle" or is_portable(item)]
-    async for lines in _iterate_procedures(source):
-        yield lines
-    log = source.stores.log("episodic")
+    procedures = await find_all(source.stores.records("procedural"), Where(scope.space("procedural")))
+    # The versions of a procedure follow each other, because they are imported in one batch.
+    procedures.sort(key=lambda item: (item.key or "", item.metadata["number"], item.id))
+    yield [build_item_line(item) for item in procedures]
     for space in await _list_sessions(source, "episodic"):
-        after = 0
-        while entries := await log.read(space, after=after, limit=_PAGE_SIZE):
-            yield [build_entry_line("episodic", space.session, entry) for entry in entries]
-            after = entries[-1].seq
-    async for lines in _iterate_conversations(source):
-        yield lines
+        entries = await read_all_entries(source.stores.log("episodic"), space)
+        yield [build_entry_line("episodic", space.session, entry) for entry in entries]
+    for space in await _list_sessions(source, "conversation"):
+        about = await source.open_conversation(space.session).export()
+        messages = about.pop("messages")
+        # The summary comes first, so that a reader of the messages knows which of them it covers.
+        contents = [{"about": about}, *({"message": message} for message in messages)]
+        yield [{"tier": "conversation", "session": space.session, **content} for content in contents]
     if not source.working.is_empty:
         yield [{"tier": "working", "snapshot": source.working.snapshot()}]
-
-
-async def _iterate_procedures(source: ExportSource) -> AsyncIterator[list[dict[str, Any]]]:
-    """Yield all versions of a procedure together, because they are imported in one batch."""
-    store, space = source.stores.records("procedural"), source.scope.space("procedural")
-    keys: set[str] = set()
-    async for page in iter_pages(store, Where(space)):
-        keys.update(item.key for item in page if item.key is not None)
-    for key in sorted(keys):
-        versions = [item async for page in iter_pages(store, Where(space, key=key)) for item in page]
-        yield [build_item_line(item) for item in sorted(versions, key=lambda item: (item.metadata["number"], item.id))]
-
-
-async def _iterate_conversations(source: ExportSource) -> AsyncIterator[list[dict[str, Any]]]:
-    for space in await _list_sessions(source, "conversation"):
-        exported = await source.open_conversation(space.session).export()
-        common = {"tier": "conversation", "session": space.session}
-        # The summary comes first, so that a reader of the messages knows which of them it covers.
-        yield [{**common, "about": {name: value for name, value in exported.items() if name != "messages"}}]
-        messages = exported["messages"]
-        for at in range(0, len(messages), _PAGE_SIZE):
-            yield [{**common, "message": message} for message in messages[at : at + _PAGE_SIZE]]
 
 
 async def _list_sessions(source: ExportSource, tier: Literal["conversation", "episodic"]) -> list[Space]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,7 +34,7 @@ from recollect.security.redaction import RedactionPolicy
 from recollect.stores.base import Records
 from recollect.stores.erasure import ErasureStore
 from recollect.stores.filters import Where
-from recollect.stores.writes import Append, Entry, Model, Put
+from recollect.stores.writes import Append, Entry, Model
 from recollect.tiers.conversation import EXPORT_FORMAT as CONVERSATION_FORMAT
 from recollect.tiers.conversation import ConversationMemory, import_summary
 from recollect.tiers.facts import find_values, get_valid_from, write_keyed_facts
@@ -45,7 +46,7 @@ from recollect.tiers.procedural import (
     procedure_from_item,
     update_procedure_item,
 )
-from recollect.tiers.quarantine import to_quarantine_item, write_quarantined
+from recollect.tiers.quarantine import to_quarantine_item, write_new_items
 from recollect.tiers.working import WorkingMemory
 from recollect.types import MemoryItem, Progress, ProgressCallback, Scope, Space
 from recollect.validation import check_fraction, check_text
@@ -58,6 +59,10 @@ _MAX_LINE_BYTES = 64 << 20
 _UNKNOWN_COUNT = 1 << 62
 # Tiers whose lines may be split into several batches.
 _SPLITTABLE_TIERS = ("semantic", "quarantine", "lifecycle", "episodic")
+
+
+LineKey = tuple[str, str, str]
+"""Tier, group and id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,67 +87,55 @@ class ImportedLine:
     tier: str
     group: str
     value: Any
-
-    def find_owner(self, target: Scope) -> Scope | Space:
-        """Return the names of the owner in the target's scope, with the session that the line belongs to."""
-        match self.value:
-            case MemoryItem(tier="procedural"):
-                return target.space("procedural")  # of the agent, for all users
-            case MemoryItem(scope=scope, turn=turn):
-                return scope if turn is None else replace(scope, session=turn.session)
-            case _:
-                return replace(target, session=self.group or None)
+    id: str = ""
+    """Empty for the summary of a conversation and for the working memory."""
+    at: datetime | None = None
+    """When it was recorded; None if that is unknown."""
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """The tier, the group and the id; a summary and the working memory have an empty id."""
-        match self.value:
-            case MemoryItem(id=id) | Entry(id=id) | {"message": {"id": str(id)}}:
-                return self.tier, self.group, id
-            case _:
-                return self.tier, self.group, ""
+    def key(self) -> LineKey:
+        return self.tier, self.group, self.id
 
     @property
     def is_summary(self) -> bool:
-        return self.tier == "conversation" and "about" in self.value
+        return self.tier == "conversation" and not self.id
 
-    @property
-    def at(self) -> datetime | None:
-        """When it was recorded; None if that is unknown."""
-        match self.value:
-            case MemoryItem(created_at=at) | Entry(at=at):
-                return at
-            case {"message": {"timestamp": timestamp}}:
-                return parse_time("timestamp", timestamp)
-            case _:
-                return None
+    def find_owner(self, target: Scope) -> Scope | Space:
+        """Return the names of the owner in the target's scope, with the session that the line belongs to."""
+        if self.tier == "procedural":
+            return target.space("procedural")  # of the agent, for all users
+        if isinstance(self.value, MemoryItem):
+            scope, turn = self.value.scope, self.value.turn
+            return scope if turn is None else replace(scope, session=turn.session)
+        return replace(target, session=self.group or None)
 
 
 class ImportReader:
-    """The checked lines of one file in the target's scope. The methods block; call them in a thread."""
+    """The checked lines of one file in the target's scope."""
 
-    def __init__(self, file: BinaryIO, engine: Engine, target: ExportSource, trust: float | None) -> None:
+    def __init__(self, file: BinaryIO, engine: Engine, target: ExportSource, max_trust: float) -> None:
         self._file = file
         self._engine = engine
         self._target = target
         self._max_characters = engine.settings.max_content
-        self._max_trust = 1.0 if trust is None else trust
+        self._max_trust = max_trust
         self._policy = RedactionPolicy.from_settings(engine.settings)
         self._line_number = 0
-        self._has_ended = False
         self.line_count = 0
         self.source = target.scope
         self.untrusted_count = 0
 
-    def close(self) -> None:
-        self._file.close()
+    async def read_batches(self) -> AsyncIterator[list[ImportedLine]]:
+        """Read the file from its start; yield its lines, 200 at a time."""
+        batches = self._iterate_batches()
+        while lines := await asyncio.to_thread(next, batches, None):
+            yield lines
 
-    def rewind(self) -> None:
-        """Read the header again and go to the first line after it."""
+    def _iterate_batches(self) -> Iterator[list[ImportedLine]]:
         self._file.seek(0)
-        self._line_number, self.line_count, self._has_ended, self.untrusted_count = 0, 0, False, 0
+        self._line_number = self.line_count = self.untrusted_count = 0
         with self._name_line():
-            header = self._read_line(_MAX_LINE_BYTES)
+            header = self._read_line()
             version, scope = header.get(EXPORT_MARK), header.get("scope")
             if isinstance(version, bool) or not isinstance(version, int) or version < 1:
                 raise BadInput("this is not a file that `export` wrote")
@@ -154,23 +147,28 @@ class ImportReader:
             if not isinstance(scope, Mapping) or set(scope) != {"tenant", "user", "agent"}:
                 raise BadInput("the header must have a scope of tenant, user and agent")
             self.source = Scope(**scope)
+        lines = self._iterate_lines()
+        while batch := list(islice(lines, _READ_BATCH_SIZE)):
+            yield batch
 
-    def read_lines(self) -> list[ImportedLine]:
-        """Return the next lines; an empty list at the end of the file."""
-        lines: list[ImportedLine] = []
-        while len(lines) < _READ_BATCH_SIZE and not self._has_ended:
+    def _iterate_lines(self) -> Iterator[ImportedLine]:
+        """Yield the next lines without the procedures that are too untrusted to follow."""
+        while True:
             with self._name_line():
-                line = self._read_line(_MAX_LINE_BYTES + 8 * self._max_characters)
+                line = self._read_line()
                 if "end" in line:
-                    self._check_end(line)
-                    break
+                    if line != {"end": self.line_count}:
+                        raise BadInput(f"the end must count {self.line_count} lines; got {line['end']!r:.40}")
+                    if self._file.read(1):
+                        self._line_number += 1
+                        raise BadInput("the file must not go on after its end")
+                    return
                 self.line_count += 1
                 value = self._parse_line(line)
             if value is None:
                 self.untrusted_count += 1
             else:
-                lines.append(value)
-        return lines
+                yield value
 
     @contextmanager
     def _name_line(self) -> Iterator[None]:
@@ -181,9 +179,9 @@ class ImportReader:
             kind = SecretRefused if isinstance(error, SecretRefused) else BadInput
             raise kind(f"line {self._line_number}: {error}") from error
 
-    def _read_line(self, max_bytes: int) -> dict[str, Any]:
+    def _read_line(self) -> dict[str, Any]:
         self._line_number += 1
-        raw = self._file.readline(max_bytes)
+        raw = self._file.readline(_MAX_LINE_BYTES + 8 * self._max_characters)
         if not raw.endswith(b"\n"):
             raise BadInput("the file is truncated, or the line is too long; export it again")
         try:
@@ -193,14 +191,6 @@ class ImportReader:
         if not isinstance(line, dict):
             raise BadInput(f"the line must be a JSON object; got {type(line).__name__}")
         return line
-
-    def _check_end(self, line: Mapping[str, Any]) -> None:
-        if line != {"end": self.line_count}:
-            raise BadInput(f"the end must count {self.line_count} lines; got {line['end']!r:.40}")
-        if self._file.read(1):
-            self._line_number += 1
-            raise BadInput("the file must not go on after its end")
-        self._has_ended = True
 
     def _parse_line(self, line: dict[str, Any]) -> ImportedLine | None:
         """Return a line without secrets; None for a procedure that is too untrusted to follow.
@@ -213,12 +203,13 @@ class ImportReader:
                 if tier == "procedural" and self._max_trust < MIN_PROCEDURE_TRUST:
                     return None
                 item = self._redact_item(replace(item, trust=min(item.trust, self._max_trust)))
-                return ImportedLine(tier, item.key or "" if tier == "procedural" else "", item)
+                group = item.key or "" if tier == "procedural" else ""
+                return ImportedLine(tier, group, item, item.id, item.created_at)
             case "episodic":
-                return ImportedLine("episodic", parse_session(line), self._parse_episode(line))
+                session, entry = parse_session(line), self._parse_episode(line)
+                return ImportedLine("episodic", session, entry, entry.id, entry.at)
             case "conversation":
-                session = parse_session(line)
-                return ImportedLine("conversation", session, self._parse_message(line, session))
+                return self._parse_message(line, parse_session(line))
             case "working" if set(line) == {"tier", "snapshot"} and isinstance(line["snapshot"], dict):
                 llm, clock = self._engine.llm, self._engine.clock
                 return ImportedLine("working", "", WorkingMemory.from_snapshot(line["snapshot"], llm=llm, clock=clock))
@@ -226,24 +217,22 @@ class ImportReader:
                 raise BadInput(f"there is no tier {tier!r:.80} in an export")
 
     def _redact_item(self, item: MemoryItem) -> MemoryItem:
+        redact, redact_json = self._policy.redact_text, self._policy.redact_json
         if item.tier == "lifecycle":
             return item
-        if item.tier == "procedural":
-            procedure = procedure_from_item(item)
-            body = self._policy.redact_text("body", procedure.body)
-            description = self._policy.redact_text("description", procedure.description)
-            outcomes = self._policy.redact_json("outcomes", item.metadata["outcomes"])
-            if not (body.kinds or description.kinds or outcomes.kinds):
-                return item
-            clean = outcomes_from_json(outcomes.value)
-            return update_procedure_item(
-                item, replace(procedure, body=body.value, description=description.value, outcomes=clean)
-            )
-        text = self._policy.redact_text("content", item.content)
-        metadata = self._policy.redact_json("metadata", item.metadata)
-        if not (text.kinds or metadata.kinds):
+        if item.tier != "procedural":
+            text, metadata = redact("content", item.content), redact_json("metadata", item.metadata)
+            is_clean = not (text.kinds or metadata.kinds)
+            return item if is_clean else replace(item, content=text.value, metadata=metadata.value)
+        procedure = procedure_from_item(item)
+        body, description = redact("body", procedure.body), redact("description", procedure.description)
+        outcomes = redact_json("outcomes", item.metadata["outcomes"])
+        if not (body.kinds or description.kinds or outcomes.kinds):
             return item
-        return replace(item, content=text.value, metadata=metadata.value)
+        clean = outcomes_from_json(outcomes.value)
+        return update_procedure_item(
+            item, replace(procedure, body=body.value, description=description.value, outcomes=clean)
+        )
 
     def _parse_episode(self, line: Mapping[str, Any]) -> Entry:
         entry = parse_entry(line, self._max_characters)
@@ -253,16 +242,16 @@ class ImportReader:
             entry = replace(entry, metadata=metadata)
         return sanitize_episode(self._policy, entry)
 
-    def _parse_message(self, line: Mapping[str, Any], session: str) -> Mapping[str, Any]:
+    def _parse_message(self, line: Mapping[str, Any], session: str) -> ImportedLine:
         """Return `about`, the summary of a session, or a `message`, which its conversation will redact."""
         match line:
             case {"about": dict(about)} if len(line) == 3:
-                return {"about": self._check_about(about)}
-            case {"message": {"role": _, "content": _, "id": str()} as message} if len(line) == 3:
-                draft = _build_message(self._target.open_conversation(session), message)  # checks the message
-                if message_trust(parse_message(draft.entry)) > self._max_trust:
+                return ImportedLine("conversation", session, self._check_about(about))
+            case {"message": {"role": _, "content": _, "id": str(id)} as message} if len(line) == 3:
+                entry = _build_message(self._target.open_conversation(session), message).entry  # checks the message
+                if message_trust(parse_message(entry)) > self._max_trust:
                     message = {**message, "metadata": {**(message.get("metadata") or {}), TRUST_KEY: self._max_trust}}
-                return {"message": message}
+                return ImportedLine("conversation", session, message, id, entry.at)
             case _:
                 raise BadInput("a line of a conversation must have a message with an id, a role and a content")
 
@@ -292,61 +281,58 @@ class Importer:
         self._added: Counter[str] = Counter()
         self._present: Counter[str] = Counter()
         self._expired = 0
-        self._erased_lines = 0
-        self._erased: set[tuple[str, str, str]] = set()
-        self._erasures: dict[Scope | Space, datetime | None] = {}
 
     async def run(
         self, path: Path, *, trust: float | None, include_erased: bool, progress: ProgressCallback | None
     ) -> ImportReport:
-        max_trust = None if trust is None else check_fraction("trust", trust)
+        max_trust = 1.0 if trust is None else check_fraction("trust", trust)
         file = await asyncio.to_thread(open_export, path)
         reader = ImportReader(file, self._engine, self._target, max_trust)
         try:
-            total = await self._check_lines(reader)
-            if not include_erased:
-                await self._find_erased(reader)
+            erased = await self._check_lines(reader, include_erased=include_erased)
+            total = reader.line_count
             self._is_merge = bool(await self._records("semantic").find(Where(self._space("semantic")), limit=1))
-            await self._write_lines(reader, total, progress)
+            erased_count = await self._write_lines(reader, erased, total, progress)
         finally:
-            await asyncio.to_thread(reader.close)
+            await asyncio.to_thread(file.close)
         added, present = dict(self._added), dict(self._present)
-        return ImportReport(added, present, self._expired, reader.untrusted_count, self._erased_lines)
+        return ImportReport(added, present, self._expired, reader.untrusted_count, erased_count)
 
-    async def _check_lines(self, reader: ImportReader) -> int:
-        """Check all lines before the first write, and collect the ids that change. Return the number of lines."""
-        await asyncio.to_thread(reader.rewind)
-        while lines := await asyncio.to_thread(reader.read_lines):
+    async def _check_lines(self, reader: ImportReader, *, include_erased: bool) -> set[LineKey]:
+        """Check all lines before the first write, and collect the ids that change.
+
+        Return the keys of the lines that this store erased after they were recorded.
+        """
+        stores = [store for store in self._engine.stores.all_stores if isinstance(store, ErasureStore)]
+        has_erasures = not include_erased and any([await store.ledger() for store in stores])
+        erased: set[LineKey] = set()
+        erasures: dict[Scope | Space, datetime | None] = {}
+        async for lines in reader.read_batches():
             for line in lines:
-                item = line.value
-                if isinstance(item, MemoryItem):
+                if isinstance(item := line.value, MemoryItem):
                     id = map_id(item, reader.source.space(item.tier), self._space(item.tier))
                     if id != item.id:
                         self._new_ids[item.id] = id
-        return reader.line_count
-
-    async def _find_erased(self, reader: ImportReader) -> None:
-        """Find the lines that this store erased after they were recorded."""
-        stores = [store for store in self._engine.stores.all_stores if isinstance(store, ErasureStore)]
-        if not any([await store.ledger() for store in stores]):
-            return
-        await asyncio.to_thread(reader.rewind)
-        while lines := await asyncio.to_thread(reader.read_lines):
-            for line in lines:
+                if not has_erasures or line.is_summary:
+                    continue
                 owner = line.find_owner(self._target.scope)
-                if owner not in self._erasures:
-                    self._erasures[owner] = await find_last_erasure(stores, owner)
-                erased_at = self._erasures[owner]
-                if erased_at is not None and not line.is_summary and (line.at is None or line.at <= erased_at):
-                    self._erased |= {line.key, (line.tier, line.group, "")}  # the second is that of the summary
+                if owner not in erasures:
+                    erasures[owner] = await find_last_erasure(stores, owner)
+                erased_at = erasures[owner]
+                if erased_at is not None and (line.at is None or line.at <= erased_at):
+                    erased |= {line.key, (line.tier, line.group, "")}  # the second is that of the summary
+        return erased
 
-    async def _write_lines(self, reader: ImportReader, total: int, progress: ProgressCallback | None) -> None:
-        await asyncio.to_thread(reader.rewind)
+    async def _write_lines(
+        self, reader: ImportReader, erased: set[LineKey], total: int, progress: ProgressCallback | None
+    ) -> int:
+        """Write the lines that are not erased; return the number of those that are."""
         batch: list[ImportedLine] = []
-        while lines := await asyncio.to_thread(reader.read_lines):
+        erased_count = 0
+        async for lines in reader.read_batches():
             for line in lines:
-                if line.key in self._erased:
-                    self._erased_lines += not line.is_summary
+                if line.key in erased:
+                    erased_count += not line.is_summary
                     continue
                 is_full = len(batch) >= _WRITE_BATCH_SIZE and line.tier in _SPLITTABLE_TIERS
                 if batch and (is_full or (line.tier, line.group) != (batch[0].tier, batch[0].group)):
@@ -357,66 +343,51 @@ class Importer:
                 progress(Progress("import", reader.line_count, total))
         if batch:
             await self._write_batch(batch)
+        return erased_count
 
     async def _write_batch(self, batch: list[ImportedLine]) -> None:
-        group, values = batch[0].group, [line.value for line in batch]
+        tier, group, values = batch[0].tier, batch[0].group, [line.value for line in batch]
         if isinstance(values[0], MemoryItem):
             values = [remap_item(item, self._new_ids) for item in values]
-        match batch[0].tier:
+        match tier:
             case "semantic":
                 await self._write_facts(values)
-            case "quarantine":
-                await self._write_quarantined(values)
-            case "lifecycle":
-                await self._write_notes(values)
+            case "quarantine" | "lifecycle":  # a note keeps a forgotten fact from being promoted again
+                await self._write_unindexed(values)
+            case "procedural" if await self._records(tier).find(Where(self._space(tier), key=group), limit=1):
+                self._present[tier] += len(values)  # a history in the target is not changed
             case "procedural":
-                await self._write_procedure(group, values)
+                await self._write_items(values)
             case "episodic":
                 await self._write_episodes(group, values)
             case "conversation":
-                await self._write_conversation(group, values)
-            case _ if self._target.working.is_empty:
-                self._set_working(values[-1])
-                self._count("working", 1, 1)
+                await self._write_conversation(group, batch)
             case _:  # a current task is not replaced
-                self._count("working", 0, 1)
+                is_new = self._target.working.is_empty
+                if is_new:
+                    self._set_working(values[-1])
+                self._count("working", int(is_new), 1)
 
     async def _write_facts(self, items: list[MemoryItem]) -> None:
-        store, space = self._records("semantic"), self._space("semantic")
-        reasons = {item.id: find_quarantine_reasons(item.content, item.trust) for item in items}
-        await self._write_quarantined(
-            [to_quarantine_item(item, reasons[item.id]) for item in items if reasons[item.id]]
-        )
-        safe = [item for item in items if not reasons[item.id]]
-        added = await self._write_items(store, space, safe) if safe else []
+        reasons = [find_quarantine_reasons(item.content, item.trust) for item in items]
+        checked = list(zip(items, reasons, strict=True))
+        await self._write_unindexed([to_quarantine_item(item, why) for item, why in checked if why])
+        added = await self._write_items([item for item, why in checked if not why])
         if self._is_merge:
             for key in dict.fromkeys(item.key for item in added if item.key is not None):
-                await _merge_key_history(store, space, key)
+                await _merge_key_history(self._records("semantic"), self._space("semantic"), key)
 
-    async def _write_quarantined(self, items: list[MemoryItem]) -> None:
-        """Write items that contain instructions, or were in quarantine in the source."""
+    async def _write_unindexed(self, items: list[MemoryItem]) -> None:
+        """Write quarantined items or lifecycle notes, which have no terms and vectors."""
         if items:
-            self._count("quarantine", await write_quarantined(self._records("semantic"), items), len(items))
+            portable = [item for item in items if is_portable(item)]
+            self._count(items[0].tier, await write_new_items(self._records("semantic"), portable), len(items))
 
-    async def _write_notes(self, items: list[MemoryItem]) -> None:
-        """Write the notes about promoted facts, so that a forgotten fact is not promoted again."""
-        store, space = self._records("semantic"), items[0].scope.space("lifecycle")
-        present = {item.id for item in await store.get(space, *(item.id for item in items))}
-        new = {item.id: item for item in items if item.id not in present and is_portable(item)}
-        if new:
-            await store.write(*(Put(item=item) for item in new.values()))
-        self._count("lifecycle", len(new), len(items))
-
-    async def _write_procedure(self, key: str, versions: list[MemoryItem]) -> None:
-        """Write all versions of a procedure, or none if the key has a history in the target."""
-        store, space = self._records("procedural"), self._space("procedural")
-        if await store.find(Where(space, key=key), limit=1):
-            self._present["procedural"] += len(versions)
-            return
-        await self._write_items(store, space, versions)
-
-    async def _write_items(self, store: Records, space: Space, items: list[MemoryItem]) -> list[MemoryItem]:
+    async def _write_items(self, items: list[MemoryItem]) -> list[MemoryItem]:
         """Write the items that are not present, in one transaction; return them."""
+        if not items:
+            return []
+        store, space = self._records(items[0].tier), self._space(items[0].tier)
         by_id = {item.id: item for item in reversed(items)}
 
         async def put(model: Model) -> list[MemoryItem]:
@@ -442,19 +413,17 @@ class Importer:
         self._count("episodic", len(new), len(live))
         self._expired += len(entries) - len(live)
 
-    async def _write_conversation(self, session: str, lines: list[Mapping[str, Any]]) -> None:
+    async def _write_conversation(self, session: str, lines: list[ImportedLine]) -> None:
         """Write the session with its summary if it is empty in the target; otherwise only the missing messages.
 
         A summary covers everything before it, so it cannot be added to a session with other messages.
         """
         conversation = self._target.open_conversation(session)
-        about: dict[str, Any] = {}
+        about = {name: value for line in lines if line.is_summary for name, value in line.value.items()}
         by_id: dict[str, Mapping[str, Any]] = {}
         for line in lines:
-            if "about" in line:
-                about.update(line["about"])
-            else:
-                by_id.setdefault(line["message"]["id"], line["message"])
+            if not line.is_summary:
+                by_id.setdefault(line.id, line.value)
         log = self._engine.stores.log("conversation")
         present = {entry.id for entry in await log.entries(conversation._space, *by_id)}
         new = [message for id, message in by_id.items() if id not in present]

@@ -1,9 +1,9 @@
-"""The JSON lines of an export: items and entries encoded, and decoded with every value checked."""
+"""The lines of an export: built from items and entries, and decoded with every value checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from itertools import chain
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from recollect.tiers.contradiction import ENDED_BY
 from recollect.tiers.conversation import parse_export_time
 from recollect.tiers.episodic import EPISODE_KINDS
 from recollect.tiers.facts import candidate_id_parts, check_metadata
+from recollect.tiers.lifecycle_notes import name_promoted_fact
 from recollect.tiers.log_entries import check_id
 from recollect.tiers.procedural import (
     TrialOutcomes,
@@ -41,36 +42,28 @@ from recollect.validation import (
 EXPORT_FORMAT = 1
 
 _LOG_POSITION_PREFIX = "log:"
-_KEPT_PREFIX = "kept:"
 
 # Fields of an item that a line stores in another way, or not at all.
 _OMITTED_FIELDS = ("scope", "tier", "version")
 _SCOPE_FIELDS = ("user", "agent", "session")
-_OWNERS_BY_TIER: Mapping[str, tuple[str, ...]] = {
-    "semantic": ("user",),
-    "procedural": ("agent",),
-    "lifecycle": ("user", "agent"),
-    "quarantine": ("user",),
-}
 _ITEM_TYPES = {field.name: str(field.type) for field in fields(MemoryItem) if field.name not in _OMITTED_FIELDS}
-_ITEM_DEFAULTS = {field.name: field.default for field in fields(MemoryItem) if field.default is not MISSING}
+# `MISSING` differs from every value.
+_ITEM_DEFAULTS: dict[str, Any] = {**{field.name: field.default for field in fields(MemoryItem)}, "metadata": {}}
 _ENTRY_FIELDS = ("id", "kind", "content", "at", "metadata", "importance", "expires_at")
 
 
 def build_item_line(item: MemoryItem) -> dict[str, Any]:
-    """Encode an item without the fields that have their default."""
-    line: dict[str, Any] = {"tier": item.tier}
-    line["by"] = {part: name for part in _SCOPE_FIELDS if (name := getattr(item.scope, part)) is not None}
-    for name in _ITEM_TYPES:
-        value = getattr(item, name)
-        is_default = name in _ITEM_DEFAULTS and value == _ITEM_DEFAULTS[name]
-        if not is_default and not (name in ("metadata", "derived_from") and not value):
-            line[name] = _encode_value(value)
-    return line
+    """Return an item as a line without the fields that have their default."""
+    values = {name: getattr(item, name) for name in _ITEM_TYPES}
+    return {
+        "tier": item.tier,
+        "by": {part: name for part in _SCOPE_FIELDS if (name := getattr(item.scope, part)) is not None},
+        **{name: value for name, value in values.items() if value != _ITEM_DEFAULTS[name]},
+    }
 
 
 def build_entry_line(tier: Tier, session: str, entry: Entry) -> dict[str, Any]:
-    values = {name: _encode_value(getattr(entry, name)) for name in _ENTRY_FIELDS}
+    values = {name: getattr(entry, name) for name in _ENTRY_FIELDS}
     return {
         "tier": tier,
         "session": session,
@@ -164,13 +157,9 @@ def map_id(item: MemoryItem, source: Space, target: Space) -> str:
 
 def remap_item(item: MemoryItem, ids: Mapping[str, str]) -> MemoryItem:
     """Return the item with its own id, and the ids that it refers to, replaced."""
-    if not ids:
-        return item
     if item.tier == "lifecycle":
-        name = item.id
-        if name.startswith(_KEPT_PREFIX):
-            kept = name.removeprefix(_KEPT_PREFIX)
-            name = f"{_KEPT_PREFIX}{ids.get(kept, kept)}"
+        kept = item.id.removeprefix(name_promoted_fact(""))
+        name = name_promoted_fact(ids[kept]) if kept != item.id and kept in ids else item.id
         metadata = {key: _remap_ids(value, ids) for key, value in item.metadata.items()}
         return replace(item, id=name, content=name, metadata=metadata)
     ended_by = item.metadata.get(ENDED_BY)
@@ -230,26 +219,14 @@ def _parse_scope(names: Any, tier: Tier, source: Scope, target: Scope) -> Scope:
     """Return the scope of an item. Names of the source become the target's, and the owner is always the target."""
     if not isinstance(names, Mapping) or not set(names) <= set(_SCOPE_FIELDS):
         raise BadInput(f"'by' must have no keys but {', '.join(_SCOPE_FIELDS)}; got {names!r:.80}")
-    Scope(**names)  # checks the names
-    parts: dict[str, Any] = {"tenant": target.tenant}
-    for part in ("user", "agent"):
-        name = names.get(part, getattr(source, part))
-        parts[part] = getattr(target, part) if part in _OWNERS_BY_TIER[tier] or name == getattr(source, part) else name
-    return Scope(**parts, session=None if tier == "lifecycle" else names.get("session"))
-
-
-def _encode_value(value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.isoformat()
-        case Turn():
-            return {"session": value.session, "position": value.position, "speaker": value.speaker}
-        case tuple():
-            return list(value)
-        case Mapping():
-            return dict(value)
-        case _:
-            return value
+    named = replace(source, **names)  # checks the names
+    owner = target.space(tier)
+    return Scope(
+        target.tenant,
+        target.user if owner.user or named.user == source.user else named.user,
+        target.agent if owner.agent or named.agent == source.agent else named.agent,
+        None if tier == "lifecycle" else names.get("session"),
+    )
 
 
 def _parse_value(name: str, kind: str, value: Any) -> Any:

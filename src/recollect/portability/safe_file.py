@@ -12,8 +12,10 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -115,9 +117,24 @@ def open_export(path: Path) -> BinaryIO:
             raise
 
 
-def encode_line(line: dict[str, Any]) -> bytes:
+def encode_line(value: Any) -> bytes:
     """Encode a value as one line of JSON; equal values give equal lines."""
-    return json.dumps(line, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    text = json.dumps(
+        value, default=_encode_plain, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
+    return text.encode() + b"\n"
+
+
+def _encode_plain(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value / timedelta(microseconds=1)
+        case Mapping():
+            return dict(value)
+        case _:
+            return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def move_into_place(partial: Path, path: Path) -> None:

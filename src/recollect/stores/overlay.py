@@ -10,7 +10,7 @@ from recollect.errors import Conflict
 from recollect.stores import base
 from recollect.stores.base import Records, Store
 from recollect.stores.filters import Where, matches_where
-from recollect.stores.validation import validate_write
+from recollect.stores.validation import validate_writes
 from recollect.stores.writes import Append, Delete, Entry, Put, Touch, Write
 from recollect.types import MemoryItem, Space
 from recollect.validation import to_plain_json
@@ -31,7 +31,7 @@ class BufferedStore:
         self._collected = collected
 
     async def write(self, *writes: Write) -> None:
-        checked = [_copy_write(validate_write(write)) for write in writes]
+        checked = [_copy_write(write) for write in validate_writes(writes)]
         overlay = dict(self._overlay)
         for write in checked:
             if isinstance(write, Put):

@@ -15,6 +15,7 @@ from recollect.stores.writes import (
     DropTask,
     Embed,
     Journal,
+    LogWrite,
     Model,
     Put,
     Restore,
@@ -23,7 +24,7 @@ from recollect.stores.writes import (
     Vectors,
     Write,
 )
-from recollect.types import MemoryItem
+from recollect.types import MemoryItem, Space
 from recollect.validation import check_count, is_simple_mapping, to_plain_json
 
 # SQLite and PostgreSQL accept this as LIMIT, and no space holds as many items.
@@ -57,6 +58,21 @@ def validate_write(write: Write) -> Write:
         case _:
             pass
     return write
+
+
+def validate_writes(writes: Iterable[Write]) -> list[Write]:
+    """Return the writes of a batch as stores keep them; raise `BadInput` if one is invalid."""
+    checked = [validate_write(write) for write in writes]
+    logs: set[Space] = set()
+    for write in checked:
+        if isinstance(write, LogWrite):
+            if isinstance(write, Append) and write.expect_last is not None and write.space in logs:
+                raise BadInput(
+                    "expect_last must be on the first write of a batch to its log; "
+                    f"entry {write.entry.id!r:.80} follows another write"
+                )
+            logs.add(write.space)
+    return checked
 
 
 def validate_limit(limit: int) -> int:

@@ -164,8 +164,9 @@ class Entry:
 class Append:
     """Append an entry to a log; an id that exists is not appended again.
 
-    `expect_last` is the last `seq` that the log has assigned (0: none), after the earlier writes of the batch. Another
-    one raises `Conflict`. It is not checked if the id exists, so that a caller can retry after an unknown outcome.
+    `expect_last` is the last `seq` that the log has assigned (0: none); another one raises `Conflict`. Only the first
+    write of a batch to a log may have it. It is not checked if the log stores the id, also if that entry has expired,
+    so that a caller can retry after an unknown outcome.
     `cap` keeps that many of the newest entries. `seq` is a lower bound for the assigned one: migration passes the
     sequence of the source.
     """

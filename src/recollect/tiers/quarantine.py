@@ -108,11 +108,12 @@ async def find_objections(store: Records, space: Space, item: MemoryItem) -> tup
     return (f"would supersede the value of {item.key!r}, which is trusted more",)
 
 
-async def write_quarantined(store: Records, items: Sequence[MemoryItem]) -> int:
-    """Write items into quarantine and return how many are new; an item that is there already stays as it is."""
+async def write_new_items(store: Records, items: Sequence[MemoryItem]) -> int:
+    """Write items of one space without terms and vectors. Return how many are new; the others stay as they are."""
     if not items:
         return 0
-    known = {item.id for item in await store.get(items[0].scope.space("quarantine"), *(item.id for item in items))}
+    space = items[0].scope.space(items[0].tier)
+    known = {item.id for item in await store.get(space, *(item.id for item in items))}
     new = {item.id: item for item in items if item.id not in known}
     if new:
         await store.write(*(Put(item=item) for item in new.values()))

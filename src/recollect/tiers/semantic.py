@@ -40,7 +40,7 @@ from recollect.tiers.indexing import (
     retry_on_conflict,
     with_current_model,
 )
-from recollect.tiers.quarantine import find_objections, to_quarantine_item, write_quarantined
+from recollect.tiers.quarantine import find_objections, to_quarantine_item, write_new_items
 from recollect.types import EMPTY_MAPPING, Hit, MemoryItem, ProgressCallback, Scope, Turn, make_content_id
 from recollect.validation import check_fraction, check_utc
 
@@ -219,7 +219,7 @@ class SemanticMemory(ItemTier):
         for index, draft in enumerate(drafts):
             if draft.item.trust < 1.0 and (why := await find_objections(self._store, self._space, draft.item)):
                 quarantined[index] = to_quarantine_item(draft.item, why)
-        await write_quarantined(self._store, list(quarantined.values()))
+        await write_new_items(self._store, list(quarantined.values()))
         accepted = [draft for index, draft in enumerate(drafts) if index not in quarantined]
         stored = iter(await self._add_drafts(accepted))
         return [quarantined[index] if index in quarantined else next(stored) for index in range(len(drafts))]

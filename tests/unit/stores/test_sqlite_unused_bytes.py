@@ -256,29 +256,6 @@ async def test_receipt_states_how_long_writers_waited(tmp_path: Path):
     await store.close()
 
 
-async def test_waiting_for_the_write_lock_does_not_count(tmp_path: Path):
-    # Mutants: the time is measured from the start of the statement; the time of VACUUM is not measured.
-    store = await open_with_entries(tmp_path, limit=0)
-    other = apsw.Connection(str(store.path))
-    calls = 0
-
-    def read_clock() -> float:
-        """Return the seconds: VACUUM waits 1,000 for another connection, and then takes 10."""
-        nonlocal calls
-        calls += 1
-        if calls == 3:  # the log was emptied, and VACUUM begins
-            other.execute("begin immediate")
-        elif calls == 4:  # VACUUM has waited
-            other.execute("rollback")
-        return calls + 1000.0 * (calls >= 4) + 10.0 * (calls >= 5)
-
-    purge = purge_deleted_bytes(store.path, clock=read_clock)
-    assert (purge.blocker, calls >= 4) == ("", True)
-    assert 10 < purge.writers_waited < 1000
-    other.close()
-    await store.close()
-
-
 async def test_reading_the_file_keeps_its_locks(tmp_path: Path):
     """A process that opens and closes the file directly loses its POSIX locks, and another may delete the WAL."""
     store = SqliteStore.open(tmp_path / "store.db")

@@ -53,7 +53,7 @@ from recollect.stores.validation import (
     check_last_seq,
     check_ttl,
     validate_limit,
-    validate_write,
+    validate_writes,
 )
 from recollect.stores.writes import (
     Append,
@@ -468,9 +468,9 @@ class InMemoryLogs(InMemoryTable, Log):
             if _is_live(before, now):
                 return
             self._drop_entry(space, before)
-        last_seq = self._last_seqs.get(space, 0)
-        check_last_seq(write, last_seq)
-        seq = max(last_seq + 1, write.seq)
+        else:
+            check_last_seq(write, self._last_seqs.get(space, 0))
+        seq = max(self._last_seqs.get(space, 0) + 1, write.seq)
         stored = replace(
             entry,
             seq=seq,
@@ -656,7 +656,7 @@ class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks, ErasureStore):
         self._receipt_chain: list[str] = []
 
     async def write(self, *writes: Write) -> None:
-        checked = [validate_write(write) for write in writes]
+        checked = validate_writes(writes)
         with self._transaction():
             self._apply(checked, self._now())
 
@@ -710,7 +710,7 @@ class InMemoryStore(InMemoryItems, InMemoryLogs, InMemoryTasks, ErasureStore):
         return [*completed, *sorted(waiting, key=lambda record: (record.requested_at, record.id))]
 
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
-        checked = [validate_write(write) for write in doomed.writes]
+        checked = validate_writes(doomed.writes)
         with self._transaction():
             record, before = require_erasure(id, self._erasures.get(id)), self._count_rows()
             self._apply(checked, self._now())

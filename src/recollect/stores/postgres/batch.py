@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 
 from recollect.stores.erasure import ErasureSelection, require_erasure
 from recollect.stores.filters import iter_metadata_paths
@@ -146,19 +147,19 @@ async def plan_writes(
         numbers = {space: SpaceNumber(id, next_seq) for space, id, next_seq, *_ in found if id is not None}
         if len(numbers) < len(batch.spaces):
             numbers |= await create_space_numbers(work, batch.tenant, batch.spaces)
-        models = await _plan_batch(work, plan, batch.writes, numbers, rows, models)
+        models = _plan_batch(plan, batch.writes, numbers, rows, models, work.now)
         if not is_bound and models.active is not None:
             plan.add(batch.tenant, _BIND_MODEL, {"model": json.dumps(asdict(models.active))})
     return plan
 
 
-async def _plan_batch(
-    work: PostgresTransaction,
+def _plan_batch(
     plan: StatementPlan,
     writes: Sequence[Write],
     numbers: Mapping[str, SpaceNumber],
     rows: Mapping[str, Rows],
     models: PostgresModels,
+    now: datetime,
 ) -> PostgresModels:
     """Apply the writes of one tenant in their order, and return the models after them."""
     stored = {
@@ -180,13 +181,13 @@ async def _plan_batch(
             case Append() | Clear() | Drop():
                 if handle not in logs:
                     names = [name for space, name in stored["entries"] if space == handle]
-                    logs[handle] = PostgresLogBatch(plan, write.space, number, names, work.now)
-                await logs[handle].apply(work, write)
+                    logs[handle] = PostgresLogBatch(plan, write.space, number, names, now)
+                logs[handle].apply(write)
             case _:
                 key = handle, build_handle(write.task)
                 if key not in tasks:
                     tasks[key] = PostgresTaskBatch(write.space, number.id, write.task, stored["tasks"].get(key))
-                tasks[key].apply(plan, write, work.now)
+                tasks[key].apply(plan, write, now)
     for log in logs.values():
         log.add_to_plan()
     for record_batch in records.values():

@@ -27,13 +27,7 @@ from recollect.stores.postgres.row_codec import (
     load_metadata,
     unescape_text,
 )
-from recollect.stores.postgres.transactions import (
-    NOW_MICROS_SQL,
-    PostgresServer,
-    PostgresTransaction,
-    SpaceNumber,
-    StatementPlan,
-)
+from recollect.stores.postgres.transactions import NOW_MICROS_SQL, PostgresServer, SpaceNumber, StatementPlan
 from recollect.stores.validation import check_last_seq, validate_limit
 from recollect.stores.writes import Append, Clear, Drop, Entry, LogWrite
 from recollect.types import Space
@@ -260,17 +254,6 @@ _TRIM_LOG = """
         )
 """
 
-_GET_LAST_SEQ = """
-    select next_seq, exists (
-        select 1
-        from recollect.entries
-        where tenant = %(tenant)s and space = %(space)s and handle = %(handle)s
-            and (expires_at is null or expires_at > %(now)s)
-    )
-    from recollect.spaces
-    where tenant = %(tenant)s and id = %(space)s
-"""
-
 _CLEAR_LOG = "delete from recollect.entries where tenant = %(tenant)s and space = %(space)s"
 _DELETE_ENTRIES = f"{_CLEAR_LOG} and seq = any(%(seqs)s)"
 
@@ -284,17 +267,16 @@ class PostgresLogBatch:
         self._plan = plan
         self._space = space
         self._number = number.id
-        self._last_seq = self._planned_seq = number.next_seq
-        self._is_exact = True
+        self._last_seq = number.next_seq
         self._used_handles = set(handles)
         self._now = to_micros(now)
-        self._pending: list[tuple[int, Append]] = []
+        self._pending: list[Append] = []
 
-    async def apply(self, work: PostgresTransaction, write: LogWrite) -> None:
+    def apply(self, write: LogWrite) -> None:
         match write:
             case Append():
-                if write.expect_last is not None:
-                    await self._check_last_seq(work, write)
+                if build_handle(write.entry.id) not in self._used_handles:
+                    check_last_seq(write, self._last_seq)
                 self._append(write)
             case Clear():
                 self.add_to_plan()
@@ -303,46 +285,30 @@ class PostgresLogBatch:
                 self.add_to_plan()
                 self._add(_DELETE_ENTRIES, {"seqs": list(write.seqs)})
 
-    async def _check_last_seq(self, work: PostgresTransaction, append: Append) -> None:
-        """Raise `Conflict` if an entry that the log does not have expects another last `seq`."""
-        handle, tenant = build_handle(append.entry.id), self._space.tenant
-        if handle not in self._used_handles and self._is_exact:
-            check_last_seq(append, self._last_seq)
-            return
-        # What was deleted and has expired decides whether the log has this id, or had an earlier one of the batch.
-        self.add_to_plan()
-        await self._plan.execute(work)
-        await work.switch_tenant(tenant)
-        values = {"tenant": escape_text(tenant), "space": self._number, "handle": handle, "now": self._now}
-        self._last_seq, has_entry = await work.fetch_one(_GET_LAST_SEQ, values)
-        self._planned_seq, self._is_exact = self._last_seq, True
-        if not has_entry:
-            check_last_seq(append, self._last_seq)
-
     def _append(self, append: Append) -> None:
         handle = build_handle(append.entry.id)
         is_used = handle in self._used_handles
-        if is_used or (self._pending and self._pending[-1][1].cap != append.cap):
+        if is_used or (self._pending and self._pending[-1].cap != append.cap):
             self.add_to_plan()
         if is_used:
             rows = encode_json([{"number": 1, **_encode_entry(append.entry)}])
             self._add(_APPEND_ENTRY, {"handle": handle, "now": self._now, "least": append.seq, "rows": rows})
             self._trim(append.cap)
-            self._is_exact = False
         else:
             self._used_handles.add(handle)
-            self._last_seq = max(self._last_seq + 1, append.seq)
-            self._pending.append((self._last_seq, append))
+            self._pending.append(append)
 
     def add_to_plan(self) -> None:
         """Add the statements for the pending entries."""
         pending, self._pending = self._pending, []
         if not pending:
             return
-        rows = [{"number": seq - self._planned_seq, **_encode_entry(append.entry)} for seq, append in pending]
-        self._add(_APPEND_NEW_ENTRIES, {"count": self._last_seq - self._planned_seq, "rows": encode_json(rows)})
-        self._planned_seq = self._last_seq
-        self._trim(pending[-1][1].cap)
+        first, rows = self._last_seq, []
+        for append in pending:
+            self._last_seq = max(self._last_seq + 1, append.seq)
+            rows.append({"number": self._last_seq - first, **_encode_entry(append.entry)})
+        self._add(_APPEND_NEW_ENTRIES, {"count": self._last_seq - first, "rows": encode_json(rows)})
+        self._trim(pending[-1].cap)
 
     def _trim(self, cap: int | None) -> None:
         if cap is not None:

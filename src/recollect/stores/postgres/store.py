@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -32,7 +31,7 @@ from recollect.stores.postgres.row_codec import decode_space, decode_timestamp, 
 from recollect.stores.postgres.search import HNSW_INDEX_IS_VALID_SQL, HNSW_MIN_ITEMS, PostgresSearch
 from recollect.stores.postgres.tasks import PostgresTasks, is_intact
 from recollect.stores.postgres.transactions import PostgresServer, PostgresTransaction, build_locks
-from recollect.stores.validation import validate_write
+from recollect.stores.validation import validate_writes
 from recollect.stores.writes import Touch, Write
 
 # Validation takes 30 µs per item; a larger batch would block the event loop for too long.
@@ -170,7 +169,7 @@ class PostgresStore(PostgresSearch, PostgresLog, PostgresTasks, PostgresErasure)
         if not writes:
             return
         is_large = len(writes) > _MAX_VALIDATED_INLINE
-        validated = await asyncio.to_thread(_validate_writes, writes) if is_large else _validate_writes(writes)
+        validated = await asyncio.to_thread(validate_writes, writes) if is_large else validate_writes(writes)
         # Only accesses may be lost in a crash of the server.
         durable = not all(isinstance(write, Touch) for write in validated)
         batches, locks = split_by_tenant(validated), build_locks(validated)
@@ -181,7 +180,7 @@ class PostgresStore(PostgresSearch, PostgresLog, PostgresTasks, PostgresErasure)
 
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
         await self._flush_accesses()
-        selection = replace(doomed, writes=tuple(_validate_writes(doomed.writes)))
+        selection = replace(doomed, writes=tuple(validate_writes(doomed.writes)))
         locks = [*LEDGER_LOCKS, *build_locks(selection.writes, selection.spaces)]
         async with self._server.begin_write(None, locks, has_deadline=False) as work:
             await delete_selection(work, id, selection)
@@ -217,10 +216,6 @@ class PostgresStore(PostgresSearch, PostgresLog, PostgresTasks, PostgresErasure)
                 missing_terms=missing_terms,
                 orphaned_terms=orphaned_terms,
             )
-
-
-def _validate_writes(writes: Sequence[Write]) -> list[Write]:
-    return [validate_write(write) for write in writes]
 
 
 async def _load_store_stats(work: PostgresTransaction) -> StoreStats:

@@ -333,14 +333,6 @@ class StatementPlan:
         self._statements.append((tenant, SqlStatement(statement, {"tenant": escape_text(tenant), **values})))
         self._has_row_changes |= has_row_changes
 
-    async def execute(self, work: PostgresTransaction) -> None:
-        """Run the statements so far, for a write that depends on their results."""
-        statements = self.build_statements(work)
-        self._statements.clear()
-        if statements:
-            await work.fetch_all(statements)
-            work.tenant = None  # the last statement may have switched it
-
     def build_statements(self, work: PostgresTransaction) -> list[SqlStatement]:
         """Return the statements in their order, with a change of tenant between those of different tenants."""
         built = [_FORCE_REPLAN] if self._has_row_changes else []

@@ -4,8 +4,8 @@
 -- the owners' prefixes and are in the same slots.
 -- ARGV: batch id, its TTL in ms, now, maximum clock skew in microseconds ('' for no limit), ms until a log is purged
 -- after its last entry expired ('' for never), whether the owners were indexed, the highest erased fence, the owners
--- (count; prefix and names each), the expected rows (count; key, task and row each), the number of entries that expect
--- a last seq, and the writes, those to logs first.
+-- (count; prefix and names each), the expected rows (count; key, task and row each), the logs whose last seq is expected
+-- (count; prefix, space, id of the entry and seq each), and the writes.
 
 local at = 0
 local function take()
@@ -43,95 +43,13 @@ if stale then
     return rows
 end
 
--- Members of a log's sorted set are headers: expiry and time (20 digits each), length of kind, kind, id.
-local function lives(header)
-    return string.sub(header, 1, 20) > now
-end
-
-local function id_of(header)
-    return string.sub(header, 51 + tonumber(string.sub(header, 41, 50)))
-end
-
--- Compare the last seqs that entries expect. An entry that its log has already expects none. So follow the writes up to
--- the last such entry on models of their logs: the last seq, and the seqs of live entries by id (false: none). A model
--- reads an entry when it is needed, and is whole if it needs no more.
-local models = {}
-
-local function find_seq(model, id)
-    if model.seqs[id] == nil then
-        local held = not model.is_whole and redis.call('HGET', model.data, id)
-        local seq = held and string.sub(held, 1, 20)
-        local header = seq and redis.call('ZRANGEBYSCORE', model.order, seq, seq)[1]
-        model.seqs[id] = header and lives(header) and tonumber(seq) or false
-    end
-    return model.seqs[id]
-end
-
-local function remove(model, first, last)
-    for id, seq in pairs(model.seqs) do
-        if seq and seq >= first and seq <= last then
-            model.seqs[id] = false
-        end
+for expectation = 1, tonumber(take()) do
+    local prefix, space, id, expected = take(), take(), take(), take()
+    local last = redis.call('HGET', prefix .. 'owner', 'seq:' .. space) or '0'
+    if last ~= expected and redis.call('HEXISTS', prefix .. 'data:' .. space, id) == 0 then
+        return {'conflict', time, tostring(expectation), last}
     end
 end
-
-local function keep_newest(model, cap)
-    local found = model.is_whole and {} or redis.call('ZRANGEBYSCORE', model.order, '-inf', '+inf', 'WITHSCORES')
-    for n = 1, #found, 2 do
-        local id = id_of(found[n])
-        if model.seqs[id] == nil then
-            model.seqs[id] = lives(found[n]) and tonumber(found[n + 1])
-        end
-    end
-    model.is_whole = true
-    local living = {}
-    for _, seq in pairs(model.seqs) do
-        if seq then
-            table.insert(living, seq)
-        end
-    end
-    table.sort(living)
-    remove(model, 0, living[#living - cap] or -1)
-end
-
-local unchecked, first_write, appends = tonumber(take()), at, 0
-while unchecked > 0 do
-    local verb, prefix, space = take(), take(), take()
-    local order = prefix .. 'order:' .. space
-    models[order] = models[order] or {
-        order = order, data = prefix .. 'data:' .. space, seqs = {},
-        last = tonumber(redis.call('HGET', prefix .. 'owner', 'seq:' .. space) or '0'),
-    }
-    local model = models[order]
-    if verb == 'append' then
-        local id, header, _, cap, least, expected = take(), take(), take(), take(), tonumber(take()), take()
-        appends = appends + 1
-        if not find_seq(model, id) then
-            local last = string.format('%.0f', model.last)
-            if expected ~= '' and expected ~= last then
-                return {'conflict', time, tostring(appends), last}
-            end
-            model.last = math.max(model.last + 1, least)
-            model.seqs[id] = lives(header) and model.last
-        end
-        unchecked = unchecked - (expected == '' and 0 or 1)
-        if cap ~= '' and unchecked > 0 then
-            keep_newest(model, tonumber(cap))
-        end
-    elseif verb == 'clear' then
-        model.seqs, model.is_whole = {}, true
-    else
-        for _ = 1, tonumber(take()) do
-            local seq = take()
-            local header = redis.call('ZRANGEBYSCORE', order, seq, seq)[1]
-            if header then
-                find_seq(model, id_of(header))
-            end
-            remove(model, tonumber(seq), tonumber(seq))
-        end
-    end
-end
-at = first_write
 
 -- Writes before a failure are not rolled back, so check the permissions first (Redis 7 and newer).
 local key = KEYS[1]
@@ -161,6 +79,15 @@ for _, owner in ipairs(owners) do
 end
 if #unknown > 2 then
     return unknown
+end
+
+-- Members of a log's sorted set are headers: expiry and time (20 digits each), length of kind, kind, id.
+local function lives(header)
+    return string.sub(header, 1, 20) > now
+end
+
+local function id_of(header)
+    return string.sub(header, 51 + tonumber(string.sub(header, 41, 50)))
 end
 
 local function forget(order, data, first, last)
@@ -259,7 +186,7 @@ local places = {}
 local writes = {}
 
 function writes.append(prefix, space)
-    local id, header, value, cap, least, _ = take(), take(), take(), take(), tonumber(take()), take()
+    local id, header, value, cap, least = take(), take(), take(), take(), tonumber(take())
     local order, data = prefix .. 'order:' .. space, prefix .. 'data:' .. space
     local held = redis.call('HGET', data, id)
     local place = held and string.sub(held, 1, 20)

@@ -59,8 +59,8 @@ class RedisBatch:
     open_rows: dict[TaskName, bytes] = field(default_factory=dict)
     entries: list[bytes] = field(default_factory=list)
     """Appended log entries, in order; the server answers with their seqs."""
-    appends: list[Append] = field(default_factory=list)
-    """Writes of these entries; the server answers with the position of one that expects another last seq."""
+    expectations: list[Append] = field(default_factory=list)
+    """Entries that expect the last seq of their log; the server answers with the number of one that fails."""
 
     def add_command(self, verb: bytes, space: Space, *rest: bytes) -> None:
         self.commands += (verb, codec.build_owner_prefix(space), codec.build_space_name(space), *rest)
@@ -85,8 +85,7 @@ def build_batch(writes: Sequence[Write], rows: TaskRows, now: datetime) -> Redis
     for write in writes:
         if isinstance(write, LogWrite):
             _add_log_write(batch, write)
-    for write in writes:
-        if isinstance(write, TaskWrite):
+        elif isinstance(write, TaskWrite):
             name = (write.space, write.task)
             tasks[name] = _add_task_write(batch, write, tasks[name], now)
             if isinstance(write, DropTask):
@@ -107,8 +106,9 @@ def _add_log_write(batch: RedisBatch, write: LogWrite) -> None:
         case Append():
             entry, value = write.entry, codec.encode_entry(write.entry)
             batch.entries.append(value)
-            batch.appends.append(write)
-            limits = _encode_optional(write.cap), b"%d" % write.seq, _encode_optional(write.expect_last)
+            if write.expect_last is not None:
+                batch.expectations.append(write)
+            limits = _encode_optional(write.cap), b"%d" % write.seq
             header = codec.encode_entry_header(entry)
             batch.add_command(b"append", write.space, encode_text(entry.id), header, value, *limits)
         case Clear():
@@ -257,15 +257,18 @@ class RedisCommitter:
         arguments.append(b"%d" % len(rows))
         for (space, task), row in rows.items():
             arguments += (codec.build_key(b"tasks", space), encode_text(task), row)
-        arguments.append(b"%d" % sum(append.expect_last is not None for append in batch.appends))
+        arguments.append(b"%d" % len(batch.expectations))
+        for append in batch.expectations:
+            names = codec.build_owner_prefix(append.space), codec.build_space_name(append.space)
+            arguments += (*names, encode_text(append.entry.id), b"%d" % (append.expect_last or 0))
         keys = [prefix + b"done" for prefix in owners]
         verdict, micros, *answer = await self._client.run_script("commit", keys, [*arguments, *batch.commands])
         self._clock.synchronize(micros)
         if verdict == b"denied":
             raise self._client.build_permission_error(answer[0].decode())
         if verdict == b"conflict":
-            position, last_seq = map(int, answer)
-            check_last_seq(batch.appends[position - 1], last_seq)
+            number, last_seq = map(int, answer)
+            check_last_seq(batch.expectations[number - 1], last_seq)
         return [verdict, *answer]
 
     async def _get_rows(self, names: Sequence[TaskName]) -> tuple[TaskRows, bool]:

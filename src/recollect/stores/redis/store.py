@@ -21,7 +21,7 @@ from recollect.stores.redis.codec import decode_task, encode_expiry
 from recollect.stores.redis.commit import RedisBatch, RedisCommitter, RedisServerClock, TaskRows
 from recollect.stores.redis.erasure import RedisErasureEvidence, RedisErasureLedger, RedisPhysicalErasure
 from recollect.stores.redis.queries import RedisLogs, RedisTasks
-from recollect.stores.validation import check_claim, check_ttl, validate_write
+from recollect.stores.validation import check_claim, check_ttl, validate_writes
 from recollect.stores.writes import Append, Entry, Lease, LogWrite, Save, Task, TaskWrite, Write
 from recollect.types import Space
 
@@ -143,7 +143,7 @@ class RedisStore(RedisLogs, RedisTasks, RedisErasureLedger):
         return await self._physical_erasure.scan(RedisErasureEvidence.decode(key, evidence))
 
     async def _commit(self, writes: Sequence[Write]) -> tuple[bytes, RedisBatch]:
-        checked = [validate_write(write) for write in writes]
+        checked = validate_writes(writes)
         for write in checked:
             if not isinstance(write, _SUPPORTED_WRITES):
                 raise Unsupported(

@@ -333,6 +333,8 @@ def begin_immediate(connection: apsw.Connection) -> None:
 
 def truncate_wal(connection: apsw.Connection) -> bool:
     """Checkpoint and truncate the write-ahead log; return False while another connection reads or writes it."""
+    # First without the write lock: it copies all pages that no reader needs.
+    connection.execute("pragma wal_checkpoint(passive)").fetchall()
     busy, *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchone() or (1,)
     return not busy
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -32,7 +32,6 @@ from recollect.stores.sqlite.backup import delete_migration_backups
 from recollect.stores.sqlite.connection import (
     EncryptionKey,
     connect_briefly,
-    create_busy_handler,
     get_file_size,
     read_main_file,
     read_wal_pages,
@@ -51,8 +50,9 @@ from recollect.stores.sqlite.records import (
     unindex_terms,
 )
 from recollect.stores.sqlite.search import SqliteRecords
-from recollect.stores.sqlite.threads import run_in_reader, run_in_writer, validate_writes
+from recollect.stores.sqlite.threads import run_in_reader, run_in_writer
 from recollect.stores.traces import DeletionTraces, select_pieces
+from recollect.stores.validation import validate_writes
 from recollect.stores.writes import Put
 
 # The ledger
@@ -113,7 +113,7 @@ class PurgeResult:
     blocker: str = ""
     """The reason why it is not complete, or an empty text."""
     writers_waited: float = 0.0
-    """Seconds for which other connections could not write."""
+    """Seconds for which other connections may have been unable to write: an upper bound."""
 
 
 class SqliteErasure(SqliteRecords, ErasureStore):
@@ -326,13 +326,7 @@ def _delete_unused_paths(connection: apsw.Connection, space: int) -> None:
 _BUSY_TIMEOUT_MS = 2000
 
 
-def purge_deleted_bytes(
-    path: Path,
-    key: EncryptionKey | None = None,
-    *,
-    max_bytes: int | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> PurgeResult:
+def purge_deleted_bytes(path: Path, key: EncryptionKey | None = None, *, max_bytes: int | None = None) -> PurgeResult:
     """Rewrite the file, empty its log and delete the backups of migrations. Writers wait meanwhile.
 
     A file larger than `max_bytes` is not rewritten.
@@ -340,81 +334,36 @@ def purge_deleted_bytes(
     `secure_delete` blanks deleted rows. But when a page splits, the rows that move leave their bytes in its unused
     area until another row overwrites them.
     """
-    lock = _WriteLock(clock)
-    blocker = _purge_file(path, key, max_bytes, lock)
-    return PurgeResult(blocker, round(lock.seconds, 6))
-
-
-class _WriteLock:
-    """Statements that hold the write lock, and the seconds for which they held it."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.seconds = 0.0
-        self._clock = clock
-
-    def vacuum(self, connection: apsw.Connection) -> None:
-        """Rewrite the file. The lock is held from the last wait for it until the commit."""
-        wait, began, ended = create_busy_handler(_BUSY_TIMEOUT_MS / 1000), self._clock(), 0.0
-
-        def wait_for_lock(tries: int) -> bool:
-            nonlocal began
-            is_in_time = wait(tries)
-            began = self._clock()
-            return is_in_time
-
-        def end(*_: object) -> int:
-            nonlocal ended
-            ended = self._clock()
-            return apsw.SQLITE_OK
-
-        connection.set_busy_handler(wait_for_lock)
-        connection.set_wal_hook(end)  # SQLite calls it after a commit, when the lock is released
-        try:
-            connection.execute("vacuum")
-        finally:
-            self.seconds += (ended or self._clock()) - began
-
-    def truncate_wal(self, connection: apsw.Connection) -> bool:
-        """Empty the log; return False while another connection uses it. The seconds include a wait for the lock."""
-        # Without the lock: it copies all pages that no reader needs and no writer has added meanwhile.
-        connection.execute("pragma wal_checkpoint(passive)").fetchall()
-        began = self._clock()
-        try:
-            return truncate_wal(connection)
-        finally:
-            self.seconds += self._clock() - began
-
-
-def _purge_file(path: Path, key: EncryptionKey | None, max_bytes: int | None, lock: _WriteLock) -> str:
-    """Remove the deleted bytes; return what prevents it, or an empty text."""
+    began = time.monotonic()
     try:
         delete_migration_backups(path)
         with connect_briefly(path, key, timeout_ms=_BUSY_TIMEOUT_MS) as connection, translate_errors(path, connection):
             # A reader of an older snapshot would keep the log, so it is detected before the file is rewritten.
-            if lock.truncate_wal(connection):
+            if truncate_wal(connection):
                 size = get_file_size(path)
                 if max_bytes is not None and size > max_bytes:
-                    return (
+                    return PurgeResult(
                         f"a rewrite of {path}, which blocks writers and was deferred: the file has {size / 1e6:,.1f} "
                         f"MB, and vacuum_limit_mb is {max_bytes / 1e6:,.0f}; run `recollect finish-erasures --store "
                         f"{path}`, or the lifecycle"
                     )
                 # In memory, the new file could be too large. On disk it is encrypted like the store.
                 connection.pragma("temp_store", "file")
-                lock.vacuum(connection)
-                if lock.truncate_wal(connection):
-                    return ""
+                connection.execute("vacuum")
+                if truncate_wal(connection):
+                    return PurgeResult("", time.monotonic() - began)
+        blocker = f"the end of an open transaction of another connection to {path}"
     except StoreFull:
         size = get_file_size(path)
-        return (
+        blocker = (
             f"a rewrite of {path}, which needs {size:,} bytes on its disk and {size:,} bytes for a temporary file "
             "(SQLITE_TMPDIR names its directory); free some space"
         )
     except (apsw.BusyError, StoreUnavailable) as error:
-        return f"{path}: {error}"
+        blocker = f"{path}: {error}"
     except OSError as error:
-        return f"the deletion of {error.filename} ({error.strerror})"
-    return f"the end of an open transaction of another connection to {path}"
+        blocker = f"the deletion of {error.filename} ({error.strerror})"
+    return PurgeResult(blocker, time.monotonic() - began)
 
 
 def empty_wal(path: Path, key: EncryptionKey | None = None) -> bool:

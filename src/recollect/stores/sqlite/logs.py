@@ -185,7 +185,7 @@ def _append_entry(connection: apsw.Connection, space: int, write: Append, now: i
             return
         # An expired entry is hidden, so its id is free again.
         connection.execute("delete from entries where place = ?", (place,))
-    if write.expect_last is not None:
+    elif write.expect_last is not None:
         check_last_seq(write, connection.execute("select next_seq from spaces where id = ?", (space,)).get)
     seq = connection.execute(
         "update spaces set next_seq = max(next_seq + 1, ?) where id = ? returning next_seq", (write.seq, space)

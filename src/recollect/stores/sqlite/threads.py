@@ -28,7 +28,7 @@ from recollect.stores.sqlite.connection import (
     open_connection,
     translate_errors,
 )
-from recollect.stores.validation import validate_write
+from recollect.stores.validation import validate_writes
 from recollect.stores.writes import Write, is_durable, is_removal
 
 # Longer than the queries of one recall take together (docs/decisions/006-reader-caches.md).
@@ -443,7 +443,3 @@ def run_in_writer(
         return run
 
     return decorate
-
-
-def validate_writes(writes: Sequence[Write]) -> list[Write]:
-    return [validate_write(write) for write in writes]
