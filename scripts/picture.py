@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from recollect.cli.demo import DemoStage, DemoTarget, show_scenes
+from recollect.cli.demo import DemoStage, show_scenes
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "demo.svg"
@@ -60,10 +60,10 @@ def drawn() -> str:
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
     )
-    stage = DemoStage(console)
     console.print("[dim]$[/dim] recollect demo")
     with tempfile.TemporaryDirectory() as directory:
-        show_scenes(stage, DemoTarget(directory, str(Path(directory) / "agent.db")), monday="monday")
+        stage = DemoStage(console, directory, {"store": str(Path(directory) / "agent.db")})
+        show_scenes(stage)
     if stage.failed_checks:
         raise SystemExit("the demo does not hold what it claims; nothing was drawn")
     return console.export_svg(title="recollect demo", theme=THEME, code_format=SVG, unique_id="demo")

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from recollect.cli import demo as scenes
-from recollect.cli.demo import DemoStage, DemoTarget, build_console, read_results, start_scene
+from recollect.cli.demo import DemoStage, build_console
 from recollect.sync import AgentMemory
 from tests.cli.cli_runner import FAILED, INTERRUPTED, OK, PLAIN, RECOLLECT, USAGE, Done, run
 
@@ -119,27 +119,28 @@ class TestFailures:
 
     def test_failed_check_is_marked_and_fails_the_demo(self, tmp_path: Path):
         """The store already contains another fact, so the demo's check of its counts must fail."""
-        place = DemoTarget(str(tmp_path), str(tmp_path / "agent.db"))
-        with AgentMemory.open(place.store) as memory:
+        stage = _build_stage(tmp_path)
+        with AgentMemory.open(tmp_path / "agent.db") as memory:
             memory.remember("Something that the demo knows nothing of.")
-        stage = _build_stage()
-        scenes.show_learning(stage, place, session="monday")
-        scenes.show_recall(stage, place)
+        stage.open_scene("A session learns", "")
+        stage.run(scenes.learn)
+        stage.run(scenes.recall)
         assert stage.failed_checks == ["all 4 facts and 2 turns are there"]
         assert "✗" in _read_output(stage)
-        assert stage.build_report()["ok"] is False
 
     def test_completed_task_fails_the_resume_checks(self, tmp_path: Path):
-        place = DemoTarget(str(tmp_path), str(tmp_path / "agent.db"))
-        with start_scene("killing", place, deadly=False) as process:
-            assert [line["step"] for line in read_results(process) if "step" in line] == list(range(1, 26))
-        stage = _build_stage()
-        scenes.show_resume(stage, place)
+        stage = _build_stage(tmp_path)
+        assert stage.run(scenes.work_on_task, expected_code=scenes.KILL_CODE) == scenes.KILL_CODE
+        assert stage.run(scenes.work_on_task) == 0
+        assert [number for number, _ in stage.steps] == [*range(1, 19), *range(18, 26)]
+        stage.steps.clear()
+        scenes.show_resume(stage)
         assert [check["ok"] for check in stage.scenes[-1]["checks"]] == [False, False, True]
 
     def test_missing_history_fails_the_update_checks(self, tmp_path: Path):
-        stage = _build_stage()
-        scenes.show_update(stage, DemoTarget(str(tmp_path), str(tmp_path / "agent.db")))
+        stage = _build_stage(tmp_path)
+        stage.open_scene("A preference changes", "")
+        stage.run(scenes.change_preference)
         assert [check["ok"] for check in stage.scenes[-1]["checks"]] == [True, False, False]
 
     def test_ctrl_c_exits_and_leaves_no_files(self, tmp_path: Path):
@@ -162,16 +163,16 @@ class TestFailures:
 
 class TestStage:
     @pytest.mark.parametrize("width", [32, 60, 200])
-    def test_lines_fit_the_terminal_width(self, width: int):
-        stage = _build_stage(width)
+    def test_lines_fit_the_terminal_width(self, tmp_path: Path, width: int):
+        stage = _build_stage(tmp_path, width)
         _print_everything(stage)
         lines = _read_output(stage).splitlines()
         assert max(len(line) for line in lines) <= width
         assert [line for line in lines if line.endswith(" ")] == []
 
-    def test_ascii_terminal_gets_plain_marks(self):
+    def test_ascii_terminal_gets_plain_marks(self, tmp_path: Path):
         written = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
-        stage = DemoStage(Console(file=written, width=80))
+        stage = DemoStage(Console(file=written, width=80), str(tmp_path), {})
         stage.open_scene("A title", "said")
         stage.record_check(True, "it holds")
         stage.record_check(False, "it does not")
@@ -190,12 +191,13 @@ def _print_everything(stage: DemoStage) -> None:
     stage.print_result(scenes.DEMO_FACTS[0], 0.5)
     stage.print_result("nothing")
     stage.record_check(True, scenes.DEMO_FACTS[1])
-    scenes.print_step_bar(stage, "second process", [18, 19], "steps 18 to 25")
+    stage.print_steps("second process", [18, 19], "steps 18 to 25")
     stage.print_table("As measured just now", {"from the kill to step 18 again": "2.0 s", "recall": "12.3 ms"})
 
 
-def _build_stage(width: int = 80) -> DemoStage:
-    return DemoStage(Console(file=io.StringIO(), width=width, highlight=False))
+def _build_stage(directory: Path, width: int = 80) -> DemoStage:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    return DemoStage(console, str(directory), {"store": str(directory / "agent.db")})
 
 
 def _read_output(stage: DemoStage) -> str:

@@ -1,18 +1,18 @@
-"""The loop of a chat and its slash commands."""
+"""The loop of a chat: its turns and its slash commands."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
 import typer
 
+from recollect.agent.prompt import build_history, build_system_prompt, exclude_session
 from recollect.cli.chat.terminal import ChatTerminal
-from recollect.cli.chat.turn import ChatAnswer, ChatConversation
 from recollect.cli.context import FAILED, CliContext, resolve_id
 from recollect.cli.output import (
     collect_redactions,
@@ -22,75 +22,62 @@ from recollect.cli.output import (
     load_stats_lines,
 )
 from recollect.clock import system_clock
-from recollect.errors import BadInput, NotFound, RecollectError
+from recollect.errors import BadInput, ModelFailed, NotFound, RecollectError
 from recollect.memory import AgentMemory
+from recollect.models.chat import ChatMessage, ChatModel
 from recollect.models.factory import open_chat
 from recollect.settings import Settings
 from recollect.tiers.log_entries import generate_id
-from recollect.types import Context, MemoryItem
+from recollect.types import Context, LeftOut, MemoryItem
 from recollect.validation import format_count
 
 _PAGE_SIZE = 20
 _SHORT_ID_LENGTH = 8
 _HISTORY_LINES = 100
+# About 30 recalled lines, one page of a prompt.
+_RECALL_BUDGET = 1500
 # The user waits for this at the start and at the end; what is left is learned the next time.
 _LEARN_TIMEOUT = 10.0
+_EXIT_COMMANDS = ("/quit", "/exit")
+_STOP_MESSAGES = {
+    "refusal": "the model declined to answer",
+    "length": "the answer was cut: the model ran out of room",
+}
+_SYSTEM_PROMPT = """\
+You are talking with a user in a terminal. Answer in their language, plainly and briefly, without markup. Use what \
+is remembered where it helps, without announcing that you do. If neither it nor the conversation answers a question \
+about them, say that you do not know."""
 
 
-@dataclass(slots=True)
-class ChatSession:
-    """A running chat; the ids it has shown can be given by their first characters."""
-
-    conversation: ChatConversation
-    terminal: ChatTerminal
-    resume_command: str
-    ids_by_prefix: dict[str, str] = field(default_factory=dict)
-
-    def format_fact(self, item: MemoryItem, prefix: str = "") -> str:
-        self.ids_by_prefix[item.id[:_SHORT_ID_LENGTH]] = item.id
-        return f"{item.id[:_SHORT_ID_LENGTH]}  {prefix}{format_item(item)}"
-
-
-def run_chat(caller: CliContext, model: str | None) -> None:
+def run_chat(caller: CliContext, model_name: str | None) -> None:
     """Chat until the end of input. Exit code 3 if a piped line could not be answered."""
     settings = Settings.load()
-    model_name = model or settings.llm
+    session = caller.session or f"chat-{system_clock():%Y%m%d-%H%M%S}-{generate_id()[:4]}"
+    resume_command = _build_resume_command(caller, session, model_name)
+    model_name = model_name or settings.llm
     if model_name:
         open_chat(model_name, settings)  # an invalid name fails before a store is created
-    session = caller.session or f"chat-{system_clock():%Y%m%d-%H%M%S}-{generate_id()[:4]}"
-    terminal = ChatTerminal(as_json=caller.as_json)
-    failures = 0
+
+    async def open_memory() -> AgentMemory:
+        return await AgentMemory.open(
+            caller.store, tenant=caller.tenant, user=caller.user, agent=caller.agent, session=session
+        )
+
     # One run for each turn: between turns this thread waits for input, and Ctrl-C ends a turn, not the chat.
     with asyncio.Runner() as runner:
-        memory = runner.run(_open_memory(caller, session))
-        engine = memory._engine  # the model shares the memory's usage ledger and spend limit
-        chat_model = (
-            open_chat(model_name, engine.settings, ledger=engine.usage, clock=engine.clock) if model_name else None
-        )
-        resume_command = _build_resume_command(caller, session, model)
-        chat = ChatSession(ChatConversation(memory, chat_model), terminal, resume_command)
+        memory = runner.run(open_memory())
+        engine, model = memory._engine, None
+        if model_name:  # the model shares the memory's usage ledger and spend limit
+            model = open_chat(model_name, engine.settings, ledger=engine.usage, clock=engine.clock)
+        chat = Chat(memory, model, ChatTerminal(as_json=caller.as_json), resume_command)
         try:
-            runner.run(learn_from_conversation(memory, terminal))  # from earlier sessions, too
+            runner.run(learn_from_conversation(memory, chat.terminal))  # from earlier sessions, too
             runner.run(_greet(chat))
             failures = _read_lines(chat, runner)
         finally:
-            runner.run(_close_chat(chat))
-    if failures and not terminal.interactive:
+            runner.run(chat.close())
+    if failures and not chat.terminal.interactive:
         raise typer.Exit(FAILED)
-
-
-async def _open_memory(caller: CliContext, session: str) -> AgentMemory:
-    return await AgentMemory.open(
-        caller.store, tenant=caller.tenant, user=caller.user, agent=caller.agent, session=session
-    )
-
-
-async def _close_chat(chat: ChatSession) -> None:
-    try:
-        if chat.conversation.model is not None:
-            await chat.conversation.model.close()
-    finally:
-        await chat.conversation.memory.close()
 
 
 def _build_resume_command(caller: CliContext, session: str, model: str | None) -> str:
@@ -102,8 +89,105 @@ def _build_resume_command(caller: CliContext, session: str, model: str | None) -
         ("--agent", caller.agent, "default"),
         ("--tenant", caller.tenant, "default"),
     ):
-        words += [option, value] if value is not None and value != default else []
+        if value is not None and value != default:
+            words += [option, value]
     return shlex.join(words)
+
+
+class Chat:
+    """A running chat; the ids it has shown can be given by their first characters."""
+
+    def __init__(
+        self, memory: AgentMemory, model: ChatModel | None, terminal: ChatTerminal, resume_command: str
+    ) -> None:
+        self.memory = memory
+        self.model = model
+        self.terminal = terminal
+        self.resume_command = resume_command
+        self.last_context: Context | None = None
+        self.ids_by_prefix: dict[str, str] = {}
+
+    async def close(self) -> None:
+        try:
+            if self.model is not None:
+                await self.model.close()
+        finally:
+            await self.memory.close()
+
+    def format_fact(self, item: MemoryItem, prefix: str = "") -> str:
+        self.ids_by_prefix[item.id[:_SHORT_ID_LENGTH]] = item.id
+        return f"{item.id[:_SHORT_ID_LENGTH]}  {prefix}{format_item(item)}"
+
+    async def resolve_id(self, prefix: str) -> str:
+        return self.ids_by_prefix.get(prefix) or await resolve_id(self.memory, prefix)
+
+    async def run_turn(self, message: str) -> dict[str, Any]:
+        """Print and store the answer to a message, and return the turn as JSON.
+
+        The message is stored before the model is asked, so that a crash loses no line. Without a model, the recalled
+        memories are the answer.
+        """
+        recalled = await self.memory.recall(message, budget=_RECALL_BUDGET)
+        memories, hits = exclude_session(recalled, self.memory.scope.session)
+        reason = "this session, which the model sees"
+        if self.model is None:
+            query = _fold_text(recalled.query)
+            hits = [hit for hit in recalled if _fold_text(hit.item.content) != query]
+            reason = "the question itself"
+        left_out = [LeftOut(hit.item, reason) for hit in recalled if hit not in hits]
+        self.last_context = context = replace(recalled, hits=tuple(hits), left_out=(*left_out, *recalled.left_out))
+        found = f"recalled {format_count(len(hits), 'memory', 'memories')}; /why" if hits else "recalled nothing"
+        self.terminal.print_hint(" · ".join([found, *context.warnings]))
+        outcome: dict[str, Any] = {"said": message, "answer": None, "recalled": context.hits}
+        if self.model is None:
+            await self.memory.record_turn(message)
+            for hit in context:
+                role = f"{hit.item.metadata['role']}: " if "role" in hit.item.metadata else ""
+                self.terminal.print_text(f"  {role}{format_item(hit.item)}")
+            if not hits:
+                self.terminal.print_text("  Stored. No earlier message is relevant.")
+        else:
+            outcome["answer"], error = await self._ask_model(self.model, message, memories)
+            if error is not None:
+                outcome["message"] = error
+                self.terminal.print_error(error)
+                self.terminal.print_hint("what you said is kept")
+        self.terminal.end_line()
+        return outcome
+
+    async def _ask_model(self, model: ChatModel, message: str, memories: str) -> tuple[str | None, str | None]:
+        """Store the message, stream and store the answer, and return its text and its error."""
+        # Loaded before the message is stored, or it would be in the prompt twice.
+        summary, messages = build_history(await self.memory.conversation.get_messages_for_llm())
+        turn_id = (await self.memory.record_turn(message)).id
+        pieces: list[str] = []
+
+        def add_piece(piece: str) -> None:
+            pieces.append(piece)
+            self.terminal.print_piece(piece)
+
+        try:
+            reply = await model.reply(
+                [*messages, ChatMessage("user", message)],
+                system=build_system_prompt(memories, _SYSTEM_PROMPT, summary),
+                on_text=add_piece,
+            )
+        except (ModelFailed, asyncio.CancelledError) as error:
+            if partial := "".join(pieces).strip():
+                await self.memory.record_turn(assistant=f"{partial} …", id=turn_id)
+            if isinstance(error, ModelFailed):
+                return None, str(error)
+            raise
+        if not pieces:  # the model does not stream
+            add_piece(reply.text)
+        text = reply.text.strip()
+        if text:
+            await self.memory.record_turn(assistant=text, id=turn_id)
+        return text, _STOP_MESSAGES.get(reply.stop, None if text else "the model answered nothing")
+
+
+def _fold_text(text: str) -> str:
+    return " ".join(text.lower().split())
 
 
 async def learn_from_conversation(memory: AgentMemory, terminal: ChatTerminal, seconds: float = _LEARN_TIMEOUT) -> None:
@@ -120,10 +204,10 @@ async def learn_from_conversation(memory: AgentMemory, terminal: ChatTerminal, s
             terminal.print_hint(f"learned {format_count(len(report.promoted), 'fact')} from what was said")
 
 
-async def _greet(chat: ChatSession) -> None:
-    memory, model, terminal = chat.conversation.memory, chat.conversation.model, chat.terminal
+async def _greet(chat: Chat) -> None:
+    memory, model, terminal = chat.memory, chat.model, chat.terminal
     earlier = [message.content for message in await memory.conversation.get_last_n(_HISTORY_LINES)]
-    terminal.prepare(COMMAND_NAMES, [line for line in earlier if "\n" not in line])
+    terminal.prepare((*_COMMANDS, *_EXIT_COMMANDS), [line for line in earlier if "\n" not in line])
     if terminal.as_json:
         return
     (count, facts), stats = await count_current_facts(memory), await memory.stats()
@@ -141,14 +225,14 @@ async def _greet(chat: ChatSession) -> None:
     terminal.print_hint("/help lists the commands, /why says what was recalled and why, Ctrl-D leaves.")
 
 
-def _read_lines(chat: ChatSession, runner: asyncio.Runner) -> int:
+def _read_lines(chat: Chat, runner: asyncio.Runner) -> int:
     """Answer all lines of input and return the number of failures."""
     terminal, failures = chat.terminal, 0
     while True:
         line = None
         try:
             line = terminal.read_line()
-            if line is None or line.strip().lower() in EXIT_COMMANDS:
+            if line is None or line.strip().lower() in _EXIT_COMMANDS:
                 break
             if line.strip():
                 failures += not runner.run(_answer_line(chat, line.strip()))
@@ -165,139 +249,98 @@ def _read_lines(chat: ChatSession, runner: asyncio.Runner) -> int:
             terminal.print_json_line(said=line, error=type(error).__name__, message=str(error))
     if line is None:
         terminal.print_blank_line()
-    runner.run(learn_from_conversation(chat.conversation.memory, terminal))
+    runner.run(learn_from_conversation(chat.memory, terminal))
     terminal.print_hint(f"Stored. To continue this session: {chat.resume_command}")
     return failures
 
 
-async def _answer_line(chat: ChatSession, line: str) -> bool:
+async def _answer_line(chat: Chat, line: str) -> bool:
     """Run a command or a turn; return False if the model failed."""
     with collect_redactions() as redacted:
         if line.startswith("/"):
-            await run_command(chat, line)
+            await _run_command(chat, line)
             outcome: dict[str, Any] = {"said": line}
-            is_answered = True
         else:
-            answer = await _answer_message(chat, line)
-            outcome = {"said": line, "answer": answer.text, "recalled": answer.context.hits}
-            if answer.error is not None:
-                outcome["message"] = answer.error
-            is_answered = answer.text is not None or answer.error is None
+            outcome = await chat.run_turn(line)
     if redacted:
         chat.terminal.print_hint(format_redactions(redacted))
         outcome["redacted"] = redacted
     chat.terminal.print_json_line(**outcome)
-    return is_answered
+    return "message" not in outcome or outcome["answer"] is not None
 
 
-async def _answer_message(chat: ChatSession, line: str) -> ChatAnswer:
-    terminal = chat.terminal
-    answer = await chat.conversation.run_turn(
-        line, lambda context: terminal.print_hint(_format_recalled(context)), terminal.print_piece
-    )
-    if answer.error is not None:
-        terminal.print_error(answer.error)
-        terminal.print_hint("what you said is kept")
-    elif answer.text is None:  # without a model, the recalled memories are the answer
-        for hit in answer.context:
-            role = f"{hit.item.metadata['role']}: " if "role" in hit.item.metadata else ""
-            terminal.print_text(f"  {role}{format_item(hit.item)}")
-        if not answer.context.hits:
-            terminal.print_text("  Stored. No earlier message is relevant.")
-    terminal.end_line()
-    return answer
-
-
-def _format_recalled(context: Context) -> str:
-    count = len(context)
-    recalled = f"recalled {format_count(count, 'memory', 'memories')}; /why" if count else "recalled nothing"
-    return " · ".join([recalled, *context.warnings])
+async def _run_command(chat: Chat, line: str) -> None:
+    name, _, argument = line.partition(" ")
+    if name.lower() not in _COMMANDS:
+        match = get_close_matches(name, (*_COMMANDS, *_EXIT_COMMANDS), 1)
+        raise BadInput(f"there is no {name}; " + (f"did you mean {match[0]}?" if match else "/help lists the commands"))
+    run, _, _ = _COMMANDS[name.lower()]
+    await run(chat, argument.strip())
 
 
 # Slash commands
 
 
-@dataclass(frozen=True, slots=True)
-class SlashCommand:
-    """A command of the chat."""
-
-    usage: str
-    help: str
-    run: Callable[[ChatSession, str], Awaitable[None]]
+async def _show_help(chat: Chat, _: str) -> None:
+    rows = [(f"{name} {argument}", help) for name, (_, argument, help) in _COMMANDS.items()]
+    rows.append(("/quit", "leave; so does Ctrl-D. Ctrl-C stops an answer."))
+    width = max(len(usage.rstrip()) for usage, _ in rows)
+    chat.terminal.print_text("\n".join(f"{usage:<{width}}  {help}" for usage, help in rows))
 
 
-async def run_command(session: ChatSession, line: str) -> None:
-    """Run a line that begins with a slash."""
-    name, _, argument = line.partition(" ")
-    command = SLASH_COMMANDS.get(name.lower())
-    if command is None:
-        match = get_close_matches(name, COMMAND_NAMES, 1)
-        raise BadInput(f"there is no {name}; " + (f"did you mean {match[0]}?" if match else "/help lists the commands"))
-    await command.run(session, argument.strip())
+async def _remember(chat: Chat, text: str) -> None:
+    item = await chat.memory.remember(_require_argument(text, "/remember", "I am allergic to nuts."))
+    chat.terminal.print_text(f"remembered {chat.format_fact(item)}")
 
 
-async def _show_help(session: ChatSession, _: str) -> None:
-    width = max(len(command.usage) for command in SLASH_COMMANDS.values())
-    lines = [f"{command.usage:<{width}}  {command.help}" for command in SLASH_COMMANDS.values()]
-    lines.append(f"{'/quit':<{width}}  leave; so does Ctrl-D. Ctrl-C stops an answer.")
-    session.terminal.print_text("\n".join(lines))
-
-
-async def _remember(session: ChatSession, text: str) -> None:
-    item = await session.conversation.memory.remember(_require_argument(text, "/remember", "I am allergic to nuts."))
-    session.terminal.print_text(f"remembered {session.format_fact(item)}")
-
-
-async def _recall(session: ChatSession, query: str) -> None:
-    context = await session.conversation.memory.recall(_require_argument(query, "/recall", "what am I allergic to?"))
-    session.conversation.last_context = context
+async def _recall(chat: Chat, query: str) -> None:
+    context = await chat.memory.recall(_require_argument(query, "/recall", "what am I allergic to?"))
+    chat.last_context = context
     for hit in context:
-        line = session.format_fact(hit.item) if hit.tier == "semantic" else f"{hit.tier:>8}  {format_item(hit.item)}"
-        session.terminal.print_text(f"{hit.relevance:.2f}  {line}")
+        line = chat.format_fact(hit.item) if hit.tier == "semantic" else f"{hit.tier:>8}  {format_item(hit.item)}"
+        chat.terminal.print_text(f"{hit.relevance:.2f}  {line}")
     if not context:
-        session.terminal.print_text("nothing relevant is remembered")
+        chat.terminal.print_text("nothing relevant is remembered")
 
 
-async def _forget(session: ChatSession, argument: str) -> None:
+async def _forget(chat: Chat, argument: str) -> None:
     prefix = _require_argument(argument, "/forget", "3f2a91c0, an id that /memories shows")
-    memory = session.conversation.memory
-    if not await memory.forget(session.ids_by_prefix.get(prefix) or await resolve_id(memory, prefix)):
+    if not await chat.memory.forget(await chat.resolve_id(prefix)):
         raise NotFound(f"there is no fact {prefix}; /memories lists them")
-    session.ids_by_prefix.pop(prefix[:_SHORT_ID_LENGTH], None)
-    session.terminal.print_text(f"forgot {prefix}")
+    chat.ids_by_prefix.pop(prefix[:_SHORT_ID_LENGTH], None)
+    chat.terminal.print_text(f"forgot {prefix}")
 
 
-async def _explain_recall(session: ChatSession, _: str) -> None:
-    last = session.conversation.last_context
-    session.terminal.print_text("nothing was asked yet" if last is None else last.explain())
+async def _explain_recall(chat: Chat, _: str) -> None:
+    last = chat.last_context
+    chat.terminal.print_text("nothing was asked yet" if last is None else last.explain())
 
 
-async def _list_memories(session: ChatSession, after: str) -> None:
-    memory = session.conversation.memory
-    start = session.ids_by_prefix.get(after) or await resolve_id(memory, after) if after else None
-    items = await memory.semantic.page(_PAGE_SIZE, after=start)
+async def _list_memories(chat: Chat, after: str) -> None:
+    start = await chat.resolve_id(after) if after else None
+    items = await chat.memory.semantic.page(_PAGE_SIZE, after=start)
     for item in items:
-        session.terminal.print_text(session.format_fact(item, f"{item.created_at:%Y-%m-%d}  "))
+        chat.terminal.print_text(chat.format_fact(item, f"{item.created_at:%Y-%m-%d}  "))
     if len(items) == _PAGE_SIZE:
-        session.terminal.print_hint(f"for the next page: /memories {items[-1].id[:_SHORT_ID_LENGTH]}")
+        chat.terminal.print_hint(f"for the next page: /memories {items[-1].id[:_SHORT_ID_LENGTH]}")
     if not items:
-        session.terminal.print_text("no facts yet; /remember adds one, /learn takes them from what was said")
+        chat.terminal.print_text("no facts yet; /remember adds one, /learn takes them from what was said")
 
 
-async def _show_session(session: ChatSession, _: str) -> None:
-    memory, terminal = session.conversation.memory, session.terminal
+async def _show_session(chat: Chat, _: str) -> None:
+    memory, terminal = chat.memory, chat.terminal
     scope = memory.scope
-    terminal.print_text(f"session {scope.session} of {scope.user}; to go on with it: {session.resume_command}")
+    terminal.print_text(f"session {scope.session} of {scope.user}; to go on with it: {chat.resume_command}")
     for message in await memory.conversation.get_last_n(_PAGE_SIZE):
         terminal.print_text(f"  {message.role}: {' '.join(message.content.split())}")
 
 
-async def _show_stats(session: ChatSession, _: str) -> None:
-    session.terminal.print_text("\n".join((await load_stats_lines(session.conversation.memory))[1]))
+async def _show_stats(chat: Chat, _: str) -> None:
+    chat.terminal.print_text("\n".join((await load_stats_lines(chat.memory))[1]))
 
 
-async def _learn(session: ChatSession, _: str) -> None:
-    session.terminal.print_text(str(await session.conversation.memory.lifecycle.run_once()))
+async def _learn(chat: Chat, _: str) -> None:
+    chat.terminal.print_text(str(await chat.memory.lifecycle.run_once()))
 
 
 def _require_argument(text: str, name: str, example: str) -> str:
@@ -306,16 +349,15 @@ def _require_argument(text: str, name: str, example: str) -> str:
     return text
 
 
-SLASH_COMMANDS: dict[str, SlashCommand] = {
-    "/help": SlashCommand("/help", "this list", _show_help),
-    "/remember": SlashCommand("/remember TEXT", "add a fact", _remember),
-    "/recall": SlashCommand("/recall QUERY", "show what is known about something", _recall),
-    "/forget": SlashCommand("/forget ID", "delete a fact; /memories and /recall show the ids", _forget),
-    "/why": SlashCommand("/why", "what was recalled for your last line, why, and what was left out", _explain_recall),
-    "/memories": SlashCommand("/memories [ID]", "list the facts, newest first; those after ID", _list_memories),
-    "/session": SlashCommand("/session", "what was said in this session, and how to go on with it", _show_session),
-    "/stats": SlashCommand("/stats", "how much is remembered, and what models have cost", _show_stats),
-    "/learn": SlashCommand("/learn", "turn what was said into lasting facts, as `recollect lifecycle` does", _learn),
+# The function, the argument and the help of each command.
+_COMMANDS: dict[str, tuple[Callable[[Chat, str], Awaitable[None]], str, str]] = {
+    "/help": (_show_help, "", "this list"),
+    "/remember": (_remember, "TEXT", "add a fact"),
+    "/recall": (_recall, "QUERY", "show what is known about something"),
+    "/forget": (_forget, "ID", "delete a fact; /memories and /recall show the ids"),
+    "/why": (_explain_recall, "", "what was recalled for your last line, why, and what was left out"),
+    "/memories": (_list_memories, "[ID]", "list the facts, newest first; those after ID"),
+    "/session": (_show_session, "", "what was said in this session, and how to go on with it"),
+    "/stats": (_show_stats, "", "how much is remembered, and what models have cost"),
+    "/learn": (_learn, "", "turn what was said into lasting facts, as `recollect lifecycle` does"),
 }
-EXIT_COMMANDS = ("/quit", "/exit")
-COMMAND_NAMES = (*SLASH_COMMANDS, *EXIT_COMMANDS)

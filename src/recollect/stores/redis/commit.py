@@ -259,8 +259,8 @@ class RedisCommitter:
             arguments += (codec.build_key(b"tasks", space), encode_text(task), row)
         arguments.append(b"%d" % len(batch.expectations))
         for append in batch.expectations:
-            names = codec.build_owner_prefix(append.space), codec.build_space_name(append.space)
-            arguments += (*names, encode_text(append.entry.id), b"%d" % (append.expect_last or 0))
+            log = codec.build_owner_prefix(append.space), codec.build_space_name(append.space)
+            arguments += (*log, encode_text(append.entry.id), b"%d" % (append.expect_last or 0))
         keys = [prefix + b"done" for prefix in owners]
         verdict, micros, *answer = await self._client.run_script("commit", keys, [*arguments, *batch.commands])
         self._clock.synchronize(micros)
