@@ -75,7 +75,7 @@ async def test_embedded_tokens_are_counted(embedder: OpenEmbedder, ledger: Usage
 async def test_requests_stay_within_provider_limits(
     embedder: OpenEmbedder, wire: Wire, provider: str, monkeypatch: pytest.MonkeyPatch
 ):
-    embedding = await embedder(embed_batch=4096)
+    embedding = await embedder()
     monkeypatch.setattr(embedding._embedder, "_limits", RequestLimits(texts=3, tokens=20, tokens_per_text=15))
     wire.requests.clear()
     texts = [f"{n} " + "word " * (n % 9) for n in range(20)]
