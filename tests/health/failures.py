@@ -317,7 +317,7 @@ async def _(tools: Tools) -> None:
 async def _(tools: Tools) -> None:
     tools.examined.place = {"default": str(tools.examined.path), "checkpoints": tools.redis.url}
     with tools.redis.client() as client:
-        client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.03))
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.005))
 
 
 @register("capacity.server", "Redis has no memory limit", "warn")

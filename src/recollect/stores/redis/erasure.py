@@ -143,12 +143,14 @@ class RedisErasureLedger(RedisOwners, ErasureStore):
 
     async def ledger(self, *, unfinished: bool = False) -> list[ErasureRecord]:
         rows = await self._client.read_hash(_ROWS_KEY)
+        if not rows:  # The salt would be written, which a full server refuses.
+            return []
         salt = await self.salt()
         found = {id: _decode_erasure(id.decode(), row, salt) for id, row in rows.items()}
         chain = [id for id in await self._client.execute("LRANGE", _CHAIN_KEY, 0, -1) if id in found]
         waiting = sorted((row.requested_at, id) for id, row in found.items() if row.phase != "complete")
         erased = {row.id: Counter(row.erased) for row in found.values()}
-        for value in (await self._client.read_hash(_COUNTS_KEY)).values() if found else ():
+        for value in (await self._client.read_hash(_COUNTS_KEY)).values():
             id, counts = _decode_marker(value)
             erased.setdefault(id, Counter()).update(counts)
         return [
