@@ -147,7 +147,6 @@ async def measure_tenants(tenants: int, questions: int, bar: Progress) -> Figure
         few, every = await measure_each(recall(_FEW_TENANTS)), await measure_each(recall(tenants))
         whole = {
             "stats of all": await measure_each([lambda: memory.stats(whole_store=True)]),
-            "lifecycle of all": await measure_each([lambda: memory.lifecycle.run_once(all_users=True)]),
             "erase one": await measure_each([lambda: memory.erase(tenant="t7")]),
         }
         return {"tenants": tenants, "written_per_second": written, "few": few, "all": every, **whole}
@@ -174,7 +173,7 @@ def print_tables(figures: Figures) -> None:
                 for name, key in {
                     f"recall, {_FEW_TENANTS} tenants": "few",
                     "recall, all tenants": "all",
-                    **{name: name for name in ("stats of all", "lifecycle of all", "erase one")},
+                    **{name: name for name in ("stats of all", "erase one")},
                 }.items()
             ],
             f"{tenants['written_per_second']:,.0f} items written per second, {_ITEMS_PER_TENANT} in a call",
