@@ -19,7 +19,7 @@ from tests.crash.power_replay import Outage, iterate_outages, judge_outages, reb
 from tests.crash.result_table import Table
 from tests.crash.task_worker import make_steps, open_memory
 
-TASKS, STEPS = 2, 44
+TASKS, STEPS = 2, 37
 # A step writes fewer pages than a turn of the history, so that each disk gets more random parts.
 DRAWS = 3 * int(os.environ.get("CRASH_DRAWS", "1"))
 FEWEST = 4000
