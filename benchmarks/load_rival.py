@@ -91,6 +91,7 @@ class Rival:
         self.messages: Batcher[tuple[Any, ...], None] = Batcher(self._insert, _POSTGRES_BATCH)
         self.redis: Batcher[tuple[Any, ...], Any] = Batcher(self._send, _REDIS_BATCH)
         self._background: set[asyncio.Task[Any]] = set()
+        self._failures: list[BaseException] = []
 
     @classmethod
     @asynccontextmanager
@@ -105,6 +106,8 @@ class Rival:
             rival = cls(model, client, connections[0], connections[1:], step)
             yield rival
             await asyncio.gather(*rival._background)
+            if rival._failures:
+                raise rival._failures[0]
         for connection in connections:
             await connection.close()
 
@@ -115,7 +118,12 @@ class Rival:
         """Run work that a call does not wait for."""
         task = asyncio.ensure_future(work)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if (failure := task.exception()) is not None:
+            self._failures.append(failure)
 
     async def search(self, owner: str, vector: Any) -> list[Any]:
         reader = await self._readers.get()
