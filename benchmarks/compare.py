@@ -169,6 +169,7 @@ def _get_direction(metric: Metric) -> int:
 
 
 def print_changes(script: str, changes: Sequence[Change], missing: dict[str, list[Metric]], *, details: bool) -> None:
+    shown = [change for change in changes if details or _DETAILS.isdisjoint(change.metric)]
     rows = [
         (
             ", ".join(change.metric),
@@ -178,16 +179,15 @@ def print_changes(script: str, changes: Sequence[Change], missing: dict[str, lis
             f"{change.noise:.2f}",
             change.verdict,
         )
-        for change in changes
-        if details or _DETAILS.isdisjoint(change.metric)
+        for change in shown
     ]
     print_table(script, ("", "old", "new", "new ÷ old", "noise", ""), rows)
     for reason, metrics in missing.items():
         parents = dict.fromkeys(", ".join(metric[:-1] or metric) for metric in metrics)
         print(f"{script}, {reason}: {'; '.join(parents)}")
     for label, group in (
-        ("our figures", [change for change in changes if not change.is_control]),
-        ("controls", [change for change in changes if change.is_control]),
+        ("our figures", [change for change in shown if not change.is_control]),
+        ("controls", [change for change in shown if change.is_control]),
     ):
         if group:
             mean = math.exp(fmean(math.log(change.cost) for change in group))
