@@ -2,8 +2,9 @@
 
 Each checkout runs its own scripts with its own `src` and the packages of this environment, with the same arguments:
 old, new, old, new. A ratio is the new median divided by the old one. The noise is the larger spread, highest ÷ lowest,
-of the runs of one checkout, and for a time at least the median spread of all times; a change within it means nothing. A
-control is work that does not depend on our code, such as a numpy scan, so its ratio shows what else the machine did.
+of the runs of one checkout; a change within it means nothing. A control is work that does not depend on our code, such
+as a numpy scan, so its ratio shows what else the machine did. The noise of a time is at least the median spread of all
+times, and the median change of the controls: two runs may agree by chance.
 
     git worktree add /tmp/before COMMIT
     python benchmarks/compare.py /tmp/before                             # all scripts, about 20 minutes
@@ -47,6 +48,7 @@ _RENAMED = {
     "contenders": "systems",
     "bare": "baseline",
     "our_way": "own_statements",
+    "filled_in": "fill_seconds",
     "begin_and_end_ms": "start_and_end_ms",
     "silent": "abstained",
     "recall, question known": "recall, known vector",
@@ -59,6 +61,7 @@ _RENAMED = {
 _CONTROLS = {"bare numpy scan", "baseline", "raw_ms", "raw_in_a_thread_ms", "one_row_ms", "raw_per_second"}
 _MORE_IS_BETTER = re.compile(r"per_s$|per_second$|@\d+$|^abstained$|^evidence_in_ten$|^after_threshold$")
 _LESS_IS_BETTER = re.compile(r"^p\d\d$|_ms$|_mib$|_seconds$|^ratio|commits_per_|bytes_per_")
+_INPUTS = {"latency_ms", "away_ms"}
 _QUALITY = re.compile(r"@\d+$|_in_ten$|_threshold$")
 _DETAILS = {"p95", "p99", "before_mib", "after_mib"}
 
@@ -79,7 +82,7 @@ class Change:
 
     @property
     def is_control(self) -> bool:
-        return not _CONTROLS.isdisjoint(self.metric)
+        return _is_control(self.metric)
 
     @property
     def cost(self) -> float:
@@ -138,8 +141,14 @@ def compare(runs: dict[str, list[dict[Metric, float]]]) -> tuple[list[Change], d
         for metric, both in values.items()
         if metric not in missing["zero in a run"]
     }
-    # Two runs may agree by chance, so a time is never trusted more than half of the times are.
-    usual = median([spread for metric, spread in spreads.items() if not _is_quality(metric)] or [1.0])
+    times = [metric for metric in spreads if not _is_quality(metric)]
+    drifts = [
+        median(both[NEW]) / median(both[OLD]) for metric in times if _is_control(metric) and (both := values[metric])
+    ]
+    usual = max(
+        median([spreads[metric] for metric in times] or [1.0]),
+        median([max(drift, 1 / drift) for drift in drifts] or [1.0]),
+    )
     changes = [
         Change(
             metric,
@@ -153,6 +162,10 @@ def compare(runs: dict[str, list[dict[Metric, float]]]) -> tuple[list[Change], d
     return changes, {reason: measured for reason, metrics in missing.items() if (measured := _drop_counts(metrics))}
 
 
+def _is_control(metric: Metric) -> bool:
+    return not _CONTROLS.isdisjoint(metric)
+
+
 def _is_quality(metric: Metric) -> bool:
     return any(_QUALITY.search(part) for part in metric)
 
@@ -162,7 +175,9 @@ def _drop_counts(metrics: Sequence[Metric]) -> list[Metric]:
 
 
 def _get_direction(metric: Metric) -> int:
-    """Return 1 if more is better, -1 if less is better, and 0 if the figure is a count or a goal."""
+    """Return 1 if more is better, -1 if less is better, and 0 if the figure is a count, a goal or an argument."""
+    if metric[-1] in _INPUTS:
+        return 0
     if any(_MORE_IS_BETTER.search(part) for part in metric):
         return 1
     return -1 if any(_LESS_IS_BETTER.search(part) for part in metric) else 0
@@ -205,11 +220,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("old", type=Path, help="directory of the other checkout")
     parser.add_argument("scripts", nargs="*", help=f"scripts to compare; default: {' '.join(ARGUMENTS)}")
     parser.add_argument("--new", type=Path, default=Path(__file__).parents[1], help="directory; default: this checkout")
-    parser.add_argument("--runs", type=int, default=2, help="runs of each checkout; the noise needs at least 2")
+    parser.add_argument("--runs", type=int, default=2, help="runs of each checkout, at least 2")
     parser.add_argument("--arguments", help="arguments of the scripts instead of the default ones")
     parser.add_argument("--details", action="store_true", help="also print p95 and p99")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of all runs to a file")
     arguments = parser.parse_args()
+    if arguments.runs < 2:
+        parser.error("the noise needs at least 2 runs of each checkout")
     if "retrieval.py" in (arguments.scripts or ARGUMENTS) and not os.environ.get("RECOLLECT_LOCOMO"):
         parser.error("retrieval.py needs LoCoMo: set RECOLLECT_LOCOMO to the path of locomo10.json")
     return arguments
