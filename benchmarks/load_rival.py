@@ -5,7 +5,8 @@ pgvector, a recall reads the nearest messages of the user and the last ones of t
 so that it is not run twice. It has no versions, checks, row-level security, full-text search, tiers, budget or erasure.
 
 Concurrent calls share the work, as a good engineer would arrange it: whatever arrives while the model runs is the next
-batch of the model, and the rows of a batch are one insert.
+batch of the model, and so are the inserts, the searches and the commands to Redis. Decision 023 lists what else was
+tried to make it faster.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from pgvector import HalfVector
 from pgvector.psycopg import register_vector_async
 
 _DIM = 384
-_FOUND = 10
 _RECENT = 24
 _MODEL_BATCH = 64
 _POSTGRES_BATCH = 64
@@ -39,7 +39,14 @@ _INSERT = """
     select * from unnest(%s::text[], %s::text[], %s::text[], %s::halfvec[])
 """
 # All messages of one user are read by the primary key and sorted: exact, and faster than an HNSW index with a filter.
-_SEARCH = "select role, content from messages where owner = %s order by embedding <=> %s limit %s"
+_SEARCH = """
+    select asked.number, found.role, found.content
+    from unnest(%s::text[], %s::halfvec[]) with ordinality as asked (owner, embedding, number),
+    lateral (
+        select role, content from messages
+        where owner = asked.owner order by embedding <=> asked.embedding limit 10
+    ) found
+"""
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
 Step = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -79,31 +86,30 @@ class Batcher(Generic[_Work, _Result]):
 class Rival:
     """One process: the model, a Redis client, and connections to PostgreSQL for writing and for reading."""
 
-    def __init__(self, model: Any, client: Any, writer: Any, readers: Sequence[Any], step: Step) -> None:
+    def __init__(self, model: Any, client: Any, writer: Any, reader: Any, step: Step) -> None:
         self._model = model
         self._client = client
         self._writer = writer
-        self._readers: asyncio.LifoQueue[Any] = asyncio.LifoQueue()
-        for reader in readers:
-            self._readers.put_nowait(reader)
+        self._reader = reader
         self.run_step = step
         self.model: Batcher[str, Any] = Batcher(self._embed, _MODEL_BATCH)
         self.messages: Batcher[tuple[Any, ...], None] = Batcher(self._insert, _POSTGRES_BATCH)
+        self.searches: Batcher[tuple[Any, ...], list[Any]] = Batcher(self._search, _POSTGRES_BATCH)
         self.redis: Batcher[tuple[Any, ...], Any] = Batcher(self._send, _REDIS_BATCH)
         self._background: set[asyncio.Task[Any]] = set()
         self._failures: list[BaseException] = []
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, urls: str, model: Any, step: Step, readers: int = 4) -> AsyncIterator[Rival]:
+    async def open(cls, urls: str, model: Any, step: Step) -> AsyncIterator[Rival]:
         postgres, redis_url = urls.split()
-        connections = [await psycopg.AsyncConnection.connect(postgres, autocommit=True) for _ in range(1 + readers)]
+        connections = [await psycopg.AsyncConnection.connect(postgres, autocommit=True) for _ in range(2)]
         await _create_schema(connections[0])
         for connection in connections:
             await register_vector_async(connection)
             connection.prepare_threshold = 0
         async with redis.asyncio.Redis.from_url(redis_url) as client:
-            rival = cls(model, client, connections[0], connections[1:], step)
+            rival = cls(model, client, *connections, step)
             yield rival
             await asyncio.gather(*rival._background)
             if rival._failures:
@@ -125,20 +131,20 @@ class Rival:
         if (failure := task.exception()) is not None:
             self._failures.append(failure)
 
-    async def search(self, owner: str, vector: Any) -> list[Any]:
-        reader = await self._readers.get()
-        try:
-            cursor = await reader.execute(_SEARCH, (owner, HalfVector(vector), _FOUND), binary=True)
-            return list(await cursor.fetchall())
-        finally:
-            self._readers.put_nowait(reader)
-
     async def _embed(self, texts: list[str]) -> Any:
         return await asyncio.to_thread(self._model.embed_batch, texts)
 
     async def _insert(self, rows: list[tuple[Any, ...]]) -> list[None]:
         await self._writer.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
         return [None] * len(rows)
+
+    async def _search(self, questions: list[tuple[Any, ...]]) -> list[list[Any]]:
+        columns = [list(column) for column in zip(*questions, strict=True)]
+        cursor = await self._reader.execute(_SEARCH, columns, binary=True)
+        found: list[list[Any]] = [[] for _ in questions]
+        for number, role, content in await cursor.fetchall():
+            found[number - 1].append((role, content))
+        return found
 
     async def _send(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
@@ -177,7 +183,8 @@ class RivalUser:
         return "\n".join(lines)
 
     async def _find(self, question: str) -> list[Any]:
-        return await self._rival.search(self._name, await self._rival.model.submit(question))
+        vector = await self._rival.model.submit(question)
+        return await self._rival.searches.submit((self._name, HalfVector(vector)))
 
     async def step(self, task: str, question: str) -> Mapping[str, Any]:
         """Return the saved state of a finished step, or run the step and save its state."""
