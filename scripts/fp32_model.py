@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from recollect.models.minilm import build, installer, model_files
+from recollect.models.minilm import build, model_files
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         return build.build_fp32_graph(tensors, shape)
 
     build.build_int8_graph = build_fp32
-    installer.install(directory=target)
+    build.install(directory=target)
     print(target)
 
 

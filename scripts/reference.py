@@ -101,10 +101,20 @@ def api() -> str:
         for module, names in MET.items()
         for name in names
     ]
-    tree = (errors.__doc__ or "").partition("\n\n")[2].strip()
+    tree = "\n".join(["RecollectError", *tree_below(errors.RecollectError)])
     told = "Arguments and results of the calls above, and the parts of a memory."
     parts = [NOTE + "# The public API", *described, f"# Met on the way\n\n{told}", *met]
     return "\n\n".join([*parts, f"## Errors\n\n```text\n{tree}\n```"]) + "\n"
+
+
+def tree_below(error: type[Exception], indent: str = "") -> Iterator[str]:
+    """Return a line with the docstring of each subclass of an error, in the order of their definition."""
+    below = [kind for kind in error.__subclasses__() if kind.__module__ == errors.__name__]
+    for kind in below:
+        branch, stem = ("└── ", "    ") if kind is below[-1] else ("├── ", "│   ")
+        told = (kind.__doc__ or "").rstrip(".")
+        yield f"{indent + branch + kind.__name__:<28}  {told[0].lower()}{told[1:]}"
+        yield from tree_below(kind, indent + stem)
 
 
 def described_name(name: str, value: object, place: str = "") -> str:
@@ -121,7 +131,8 @@ def described_name(name: str, value: object, place: str = "") -> str:
 
 def members(value: type) -> Iterator[str]:
     """Return a row for each field and attribute, then for each public method and property, own and inherited."""
-    rows = [row(f"{field.name}: {field.type}", "") for field in fields(value)] if is_dataclass(value) else []
+    public = [field for field in fields(value) if field.name[0] != "_"] if is_dataclass(value) else []
+    rows = [row(f"{field.name}: {field.type}", "") for field in public]
     if is_typeddict(value):
         rows = [row(f"{name}: {kind.__forward_arg__}", "") for name, kind in value.__annotations__.items()]
     rows += [row(f"{name}: {kind}", said) for name, kind, said in attributes(value)]

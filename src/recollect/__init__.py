@@ -11,9 +11,9 @@ from recollect.types import Context, Hit, MemoryItem, Scope
 if TYPE_CHECKING:
     from recollect.agent.agent import AgentWithMemory
     from recollect.agent.prompt import create_memory_aware_prompt
-    from recollect.durable.resumable_agent import ResumableAgent
     from recollect.durable.steps import StepContext as _StepContext
     from recollect.durable.steps import step
+    from recollect.durable.task_runner import ResumableAgent
     from recollect.lifecycle.report import LifecycleReport
     from recollect.memory import AgentMemory
     from recollect.tiers.consolidation import ConsolidationReport
@@ -36,7 +36,7 @@ _LAZY_NAMES = {
     "EpisodicMemory": "recollect.tiers.episodic",
     "LifecycleReport": "recollect.lifecycle.report",
     "ProceduralMemory": "recollect.tiers.procedural",
-    "ResumableAgent": "recollect.durable.resumable_agent",
+    "ResumableAgent": "recollect.durable.task_runner",
     "SemanticMemory": "recollect.tiers.semantic",
     "StepContext": "recollect.durable.steps",
     "WorkingMemory": "recollect.tiers.working",

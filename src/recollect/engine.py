@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
 from recollect.clock import Clock, system_clock
@@ -32,7 +33,6 @@ from recollect.stores.factory import TierStores, open_stores
 from recollect.tiers.indexing import current_model
 from recollect.tiers.log_entries import generate_id
 from recollect.tiers.messages import Message, text_for_summary
-from recollect.types import Scope
 
 _SUMMARY_TOKENS = 1000
 _CLOCK_EXAMPLE = "pass, for example, clock=lambda: datetime.now(UTC)"
@@ -40,42 +40,6 @@ _NOT_OPEN_MESSAGE = (
     "use `async with AgentMemory.open(…) as memory` or `memory = await AgentMemory.open(…)`; "
     "use recollect.sync in code that does not await"
 )
-
-
-class Stoppable(Protocol):
-    """A background task that must end before the stores are closed."""
-
-    async def stop(self) -> None: ...
-
-
-class WorkingMemoryOwner(Protocol):
-    """A memory whose current task an erasure must clear."""
-
-    scope: Scope
-
-    def _clear_working(self) -> None: ...
-
-
-class OpenMemories:
-    """All memories that share one set of open stores; an erasure clears their caches and current tasks."""
-
-    def __init__(self, embedding: Embedding) -> None:
-        self._embedding = embedding
-        self._memories: WeakSet[WorkingMemoryOwner] = WeakSet()
-
-    def add(self, memory: WorkingMemoryOwner) -> None:
-        self._memories.add(memory)
-
-    def forget_subject(self, subject: ErasureSubject | None) -> None:
-        """Clear all text caches of this process, and the current task of every memory that `subject` covers."""
-        self._embedding.clear_cache()
-        novelty.clear_cache()
-        query.clear_plan_cache()
-        parse_clauses.cache_clear()
-        stem.cache_clear()
-        for memory in list(self._memories):
-            if subject is not None and subject.covers(memory.scope):
-                memory._clear_working()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +57,10 @@ class Engine:
     usage: UsageLedger
     """Tokens and cost of every remote model since the memory was opened."""
     erasures: Eraser
-    memories: OpenMemories
-    lifecycles: WeakSet[Stoppable] = field(default_factory=WeakSet)
+    memories: WeakSet[Any]
+    """All memories that share these stores. An erasure clears their current tasks."""
+    lifecycles: WeakSet[Any] = field(default_factory=WeakSet)
+    """Background tasks that must end before the stores are closed."""
     opening_id: str = field(default_factory=generate_id)
     """Identifies this opening among processes and restarts."""
     next_action_id: Callable[[], str | None] = lambda: None
@@ -141,8 +107,8 @@ async def open_engine(
     model = open_llm(llm, options, ledger=ledger, clock=now)
     embedding = await open_embedder(embedder, options, ledger=ledger, ask_size=False)
     stores = await open_stores(store, options, now)
-    memories = OpenMemories(embedding)
-    erasures = Eraser(stores.all_stores, now, forget=memories.forget_subject)
+    memories: WeakSet[Any] = WeakSet()
+    erasures = Eraser(stores.all_stores, now, forget=partial(_forget_subject, embedding, memories))
     try:
         await erasures.catch_up()
         await _bind_models(list_vector_stores(stores), embedding)
@@ -163,6 +129,18 @@ async def open_engine(
         erasures=erasures,
         memories=memories,
     )
+
+
+def _forget_subject(embedding: Embedding, memories: WeakSet[Any], subject: ErasureSubject | None) -> None:
+    """Clear all text caches of this process, and the current task of every memory that `subject` covers."""
+    embedding.clear_cache()
+    novelty.clear_cache()
+    query.clear_plan_cache()
+    parse_clauses.cache_clear()
+    stem.cache_clear()
+    for memory in list(memories):
+        if subject is not None and subject.covers(memory.scope):
+            memory._clear_working()
 
 
 async def _bind_models(stores: list[Records], embedding: Embedding) -> None:
@@ -195,11 +173,7 @@ def build_not_opened_error(example: str) -> BadInput:
     return BadInput(f"AgentMemory cannot be instantiated directly; use {example}")
 
 
-class _Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-M = TypeVar("M", bound=_Closable)
+M = TypeVar("M", bound=AbstractAsyncContextManager[Any])
 
 
 class Opening(Generic[M]):
@@ -216,11 +190,9 @@ class Opening(Generic[M]):
         self._memory = await self._open()
         return self._memory
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._memory is not None:
-            await self._memory.close()
+            await self._memory.__aexit__(None, None, None)
 
     def __enter__(self) -> NoReturn:
         raise BadInput(f"this memory is not open yet; {_NOT_OPEN_MESSAGE}")

@@ -1,40 +1,4 @@
-"""All errors that Recollect raises, as a tree.
-
-RecollectError
-├── BadInput                  invalid argument; nothing was written
-│   ├── SecretRefused         a text contains a secret or personal data that the settings refuse
-│   ├── BadQuery              invalid query, limit or filter
-│   └── BadVector             an embedder returned a vector that is not finite or of the wrong length
-├── NotFound                  no such row (raised only where None would be ambiguous)
-├── Conflict                  another writer was first; read again and retry
-│   ├── LeaseHeld             another worker holds the lease of the task
-│   └── FencedOut             another worker has taken over the lease; the write was refused
-├── TaskError                 a task needs a decision
-│   ├── PlanChanged           a step that was started has moved or disappeared in the plan
-│   ├── UnknownOutcome        a step was started, its outcome is unknown, and its policy is to ask
-│   └── StepFailed            a step failed, or its task was canceled
-│       └── TaskPoisoned      a step failed too often; `retry` starts its task again
-├── StoreError                a problem of the store
-│   ├── StoreUnavailable      the store cannot be opened or reached: missing, read-only, locked or down
-│   ├── StoreCorrupt          the data is corrupt, or it is not a Recollect store
-│   ├── StoreFull             the disk or a configured limit is full; reads still work
-│   ├── StoreClosed           the store was used after close()
-│   ├── KeyNeeded             the store is encrypted and no key was given
-│   ├── WrongKey              the store is encrypted with another key
-│   ├── NotEncrypted          a key was given and the store is not encrypted
-│   ├── SchemaTooNew          a newer release wrote the store; upgrade to open it
-│   ├── SchemaTooOld          an older release wrote the store, and the caller does not migrate it
-│   └── Unsupported           the backend lacks a feature that the call or the tier needs
-├── InferenceError            a problem of an embedder or a language model
-│   ├── ModelNotInstalled     the local model is not installed; run `recollect setup`
-│   ├── ModelDamaged          the model files do not have the pinned checksums
-│   ├── EmbeddingModelMismatch  the store uses another embedding model; see `reembed`
-│   ├── EmbedderFailed        the embedder raised, timed out or returned invalid vectors
-│   └── ModelFailed           the language model raised, timed out or returned nothing
-│       └── SpendLimitReached  language models have cost as much as the settings allow
-└── BadSettings               an unknown option or an invalid value
-    └── ExtraMissing          an optional package is not installed
-"""
+"""All errors that Recollect raises, as a tree of classes. Their docstrings say when each is raised."""
 
 from __future__ import annotations
 

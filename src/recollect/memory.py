@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from recollect.clock import Clock
@@ -388,9 +387,7 @@ class AgentMemory:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _clear_working(self) -> None:

@@ -136,7 +136,6 @@ SECRET_POLICIES = ("allow", "flag", "redact", "refuse")
 
 
 def _option(default: Any, why: str, low: float | None = None, high: float | None = None) -> Any:
-    """Return a dataclass field with the reason and the limits of an option."""
     return field(default=default, metadata={"why": why, "limits": None if high is None else (low, high)})
 
 
@@ -238,16 +237,14 @@ def load_effective(
     environ: Mapping[str, str] | None = None, directory: Path | None = None, given: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[Any, str]]:
     """Return every option with its value and origin; keys are masked."""
-    options = _resolve_options(environ, directory, given)
-    return {name: (_mask_value(name, value), origin) for name, (value, origin) in options.items()}
-
-
-def _mask_value(name: str, value: Any) -> Any:
-    if isinstance(value, Secret):
-        return str(value)
-    if name == "stores":
-        return {tier: mask_password(url) for tier, url in value.items()}
-    return mask_password(value) if name == "store" else value
+    options: dict[str, tuple[Any, str]] = {}
+    for name, (value, origin) in _resolve_options(environ, directory, given).items():
+        if name == "stores":
+            value = {tier: mask_password(url) for tier, url in value.items()}
+        elif name == "store" or isinstance(value, Secret):
+            value = mask_password(str(value))
+        options[name] = (value, origin)
+    return options
 
 
 def _resolve_options(
@@ -264,9 +261,9 @@ def _resolve_options(
             value = given[name]
             options[name] = (_wrap_secret(value) if isinstance(option.default, Secret) else value, "argument")
         elif variable in environ and variable in from_environ:
-            options[name] = (_parse_variable(name, environ[variable], variable), variable)
+            options[name] = (_parse_variable(name, option.default, environ[variable], variable), variable)
         elif name in from_file:
-            options[name] = (_parse_file_value(name, from_file[name], file), str(file))
+            options[name] = (_parse_file_value(name, option.default, from_file[name], file), str(file))
         else:
             options[name] = (option.default, "default")
     _refuse_typos(environ, from_environ | {*CALLER_VARIABLES})
@@ -329,8 +326,7 @@ def _parse_store_list(text: str, variable: str) -> Mapping[str, str]:
     return validate_stores({name: url for name, _, url in pairs}, f" in {variable}")
 
 
-def _parse_variable(name: str, text: str, variable: str) -> Any:
-    default: Any = next(option.default for option in fields(Settings) if option.name == name)
+def _parse_variable(name: str, default: Any, text: str, variable: str) -> Any:
     if name == "stores":
         return _parse_store_list(text, variable)
     try:
@@ -339,12 +335,11 @@ def _parse_variable(name: str, text: str, variable: str) -> Any:
         raise BadSettings(f"{variable} must be a {type(default).__name__}; got {text!r}") from error
 
 
-def _parse_file_value(name: str, value: Any, file: Path) -> Any:
+def _parse_file_value(name: str, default: Any, value: Any, file: Path) -> Any:
     if name == "tiers":
         return _override_tiers(value, file)
     if name == "stores":
         return validate_stores(value, f" in {file}")
-    default = next(option.default for option in fields(Settings) if option.name == name)
     _check_type(name, value, default, f" in {file}")
     return _wrap_secret(value) if isinstance(default, Secret) else value
 

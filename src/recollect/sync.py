@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from recollect.agent.agent import AgentWithMemory as _AsyncAgentWithMemory
@@ -32,8 +32,6 @@ R = TypeVar("R")
 
 
 class _LoopThread:
-    """Event loop in a daemon thread."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stopped = False
@@ -70,27 +68,23 @@ class _LoopThread:
             self._loop.close()
 
 
-def _make_blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that runs `method` and waits for the result, with its name, docstring and types."""
-
-    @functools.wraps(method)
-    def wait(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.run(lambda: method(self._real, *args, **kwargs))  # type: ignore[no-any-return]
-
-    return wait  # type: ignore[return-value]
-
-
 def _run_on_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that calls the plain `method` on the loop."""
+    """Return a method that calls `method` on the loop, with its name, docstring and types."""
 
     @functools.wraps(method)
     def wait(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        async def call() -> R:
-            return method(self._real, *args, **kwargs)
+        async def call() -> Any:
+            result = method(self._real, *args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
 
         return self._loop.run(call)  # type: ignore[no-any-return]
 
     return wait  # type: ignore[return-value]
+
+
+def _make_blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that runs the async `method` and waits for the result."""
+    return _run_on_loop(method)  # type: ignore[arg-type]
 
 
 def _forward(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
@@ -116,11 +110,21 @@ class _Attribute(Generic[R]):
 
 
 class _BlockingPart:
-    """Async object together with the loop that its methods run on."""
-
     def __init__(self, real: Any, loop: _LoopThread) -> None:
         self._real = real
         self._loop = loop
+
+
+class _Closing:
+    """Context manager that closes itself."""
+
+    close: Any
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class SemanticMemory(_BlockingPart):
@@ -259,7 +263,7 @@ def _open_memory(open: Callable[P, Opening[_AsyncMemory]]) -> Callable[P, AgentM
     return open_blocking
 
 
-class AgentMemory:
+class AgentMemory(_Closing):
     """Blocking `recollect.AgentMemory`: `with AgentMemory.open("agent.db") as memory: …`."""
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
@@ -322,14 +326,6 @@ class AgentMemory:
         if not self._is_view:
             self._loop.stop(self._real.close)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class StepContext(Protocol):
     """Second argument of a blocking step; see `recollect.StepContext`."""
@@ -367,7 +363,7 @@ class ResumableAgent(_BlockingPart):
     run = _make_blocking(_AsyncAgent.run)
 
 
-class AgentWithMemory(_BlockingPart):
+class AgentWithMemory(_BlockingPart, _Closing):
     """Blocking `recollect.AgentWithMemory`; tools that are plain functions each run in a thread."""
 
     __init__ = _construct(_AsyncAgentWithMemory)
@@ -376,14 +372,6 @@ class AgentWithMemory(_BlockingPart):
 
     last_run = _Attribute[AgentRun | None]()
     """Newest run, also if it failed, with its steps, recalled context and cost."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @functools.wraps(_async_prompt)

@@ -280,9 +280,9 @@ class Context:
         """Return the evidence of each line, the items left out with reasons, and the warnings."""
         lines = [f"query: {self.query}"]
         for hit in self.hits:
-            lines.append(f"+ {hit.relevance:.2f} [{hit.tier}] {_truncate(hit.item.content)}  ({hit.why})")
+            lines.append(f"+ {hit.relevance:.2f} [{hit.tier}] {truncate_line(hit.item.content)}  ({hit.why})")
         for out in self.left_out:
-            lines.append(f"- [{out.item.tier}] {_truncate(out.item.content)}  ({out.reason})")
+            lines.append(f"- [{out.item.tier}] {truncate_line(out.item.content)}  ({out.reason})")
         lines.extend(f"! {warning}" for warning in self.warnings)
         if len(lines) == 1:
             lines.append("nothing relevant is remembered")
@@ -326,6 +326,6 @@ def make_content_id(space: Space, content: str, *parts: str) -> str:
     return digest.hexdigest()
 
 
-def _truncate(text: str, width: int = 80) -> str:
+def truncate_line(text: str, width: int = 80) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -59,15 +59,15 @@ def check_storable(name: str, text: str, *, error: type[RecollectError] = BadInp
         ) from cause
 
 
-def check_name(name: str, value: Any, *, max_length: int, example: str, error: type[RecollectError] = BadInput) -> str:
+def check_name(name: str, value: Any, *, max_length: int, example: str) -> str:
     """Return a short, non-empty text without control characters, such as a key, a tag or an id."""
     if not isinstance(value, str) or not value.strip():
-        raise error(f"{name} must be a non-empty string such as {example!r}; got {value!r:.80}")
+        raise BadInput(f"{name} must be a non-empty string such as {example!r}; got {value!r:.80}")
     if len(value) > max_length:
-        raise error(f"{name} must have at most {max_length:,} characters; got {len(value):,}")
-    if has_control_characters(value):
-        raise error(f"{name} must not contain control characters; got {value!r:.80}")
-    check_storable(name, value, error=error)
+        raise BadInput(f"{name} must have at most {max_length:,} characters; got {len(value):,}")
+    if not value.isprintable() and any(unicodedata.category(character) in _FORBIDDEN_IN_NAMES for character in value):
+        raise BadInput(f"{name} must not contain control characters; got {value!r:.80}")
+    check_storable(name, value)
     return value
 
 
@@ -90,31 +90,24 @@ def check_count(
     name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, error: type[RecollectError] = BadInput
 ) -> int:
     """Return a whole number within the limits, both included."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or value < minimum
-        or (maximum is not None and value > maximum)
-    ):
+    highest = math.inf if maximum is None else maximum
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= highest:
         limits = f"of at least {minimum:,}" if maximum is None else f"from {minimum:,} to {maximum:,}"
         raise error(f"{name} must be a whole number {limits}; got {value!r:.80}")
     return value
 
 
-def check_seconds(
-    name: str, value: Any, *, maximum: float | None = None, error: type[RecollectError] = BadInput
-) -> float:
+def check_seconds(name: str, value: Any, *, maximum: float = math.inf) -> float:
     """Return a finite number of seconds above 0."""
-    if not is_number(value) or not 0 < value < math.inf or (maximum is not None and value > maximum):
-        limits = "above 0" if maximum is None else f"above 0 and at most {maximum:g}"
-        raise error(f"{name} must be a number of seconds {limits}; got {value!r:.80}")
+    if not is_number(value) or not 0 < value <= maximum or math.isinf(value):
+        limits = "above 0" if math.isinf(maximum) else f"above 0 and at most {maximum:g}"
+        raise BadInput(f"{name} must be a number of seconds {limits}; got {value!r:.80}")
     return float(value)
 
 
-def check_flag(name: str, value: Any, *, error: type[RecollectError] = BadInput) -> bool:
-    """Return True or False; other truth values are rejected."""
+def check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise error(f"{name} must be True or False; got {value!r:.80}")
+        raise BadInput(f"{name} must be True or False; got {value!r:.80}")
     return value
 
 
@@ -125,7 +118,8 @@ def check_choice(
     for choice in choices:
         if type(value) is type(choice) and value == choice:
             return choice
-    raise error(f"{name} must be {join_choices(choices)}; got {value!r:.80}")
+    *first, last = map(repr, choices)
+    raise error(f"{name} must be {', '.join(first)}{' or ' if first else ''}{last}; got {value!r:.80}")
 
 
 def check_utc(name: str, value: Any, *, error: type[RecollectError] = BadInput) -> datetime:
@@ -140,7 +134,7 @@ def check_utc(name: str, value: Any, *, error: type[RecollectError] = BadInput) 
         raise error(f"{name} must be within the calendar in UTC; got {value}") from cause
 
 
-def check_json(name: str, value: Any, *, error: type[RecollectError] = BadInput) -> Any:
+def check_json(name: str, value: Any) -> Any:
     """Return a copy of `value` as plain JSON that every store can keep."""
     if is_simple_mapping(value):
         return dict(value)
@@ -149,16 +143,16 @@ def check_json(name: str, value: Any, *, error: type[RecollectError] = BadInput)
         item, depth = pending.pop()
         remaining -= 1
         if depth > _MAX_JSON_DEPTH or remaining < 0:
-            raise error(
+            raise BadInput(
                 f"{name} must not contain itself. It must be at most {_MAX_JSON_DEPTH} levels deep and have at most "
                 f"{_MAX_JSON_VALUES:,} values"
             )
         if isinstance(item, str):
-            check_storable(name, item, error=error)
+            check_storable(name, item)
         elif isinstance(item, Mapping):
             for key, inner in item.items():
                 if not isinstance(key, str):
-                    raise error(f"{name} must have string keys; got {key!r:.80}. Use {str(key)!r:.80}")
+                    raise BadInput(f"{name} must have string keys; got {key!r:.80}. Use {str(key)!r:.80}")
                 pending += [(key, depth + 1), (inner, depth + 1)]
         elif isinstance(item, list | tuple):
             pending += [(inner, depth + 1) for inner in item]
@@ -167,8 +161,6 @@ def check_json(name: str, value: Any, *, error: type[RecollectError] = BadInput)
 
 def to_plain_json(value: Any, path: str = "metadata") -> Any:
     """Return a copy of `value` as plain JSON data; raise `BadInput` with the path of a value that JSON cannot hold."""
-    if type(value) is dict and all(type(key) is str and type(value[key]) in _PLAIN_JSON_TYPES for key in value):
-        return dict(value)
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except RecursionError as cause:
@@ -181,10 +173,7 @@ def to_plain_json(value: Any, path: str = "metadata") -> Any:
 
 
 def is_simple_mapping(value: Any, depth: int = 1) -> bool:
-    """Return whether `value` is a dict of printable strings, booleans and None, at most `depth` levels deep.
-
-    Every store keeps such a value unchanged, so no further check is needed.
-    """
+    """Return whether every store keeps `value` unchanged: printable strings, booleans, None, at most `depth` levels."""
     if type(value) is not dict or len(value) > _MAX_SIMPLE_KEYS:
         return False
     for key, item in value.items():
@@ -203,17 +192,6 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def has_control_characters(text: str) -> bool:
-    """Return whether `text` has control characters or characters that some programs treat as a line end."""
-    return not text.isprintable() and any(unicodedata.category(character) in _FORBIDDEN_IN_NAMES for character in text)
-
-
-def join_choices(choices: Collection[Any]) -> str:
-    """Return `'a', 'b' or 'c'`."""
-    *first, last = (repr(choice) for choice in choices)
-    return f"{', '.join(first)} or {last}" if first else last
-
-
 def format_count(count: int, singular: str, plural: str | None = None) -> str:
     """Return a number with its noun: `1 fact`, `2 facts`."""
     return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
@@ -229,24 +207,14 @@ def format_size(size: float) -> str:
 
 
 def _find_unstorable_path(value: Any, path: str, depth: int = 0) -> str:
-    if depth > 100:
+    if depth > 100 or not isinstance(value, Mapping | list | tuple):
         return path
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                return f"{path} has the key {key!r}, which"
-            if not _is_storable(item):
-                return _find_unstorable_path(item, f"{path}.{key}", depth + 1)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            if not _is_storable(item):
-                return _find_unstorable_path(item, f"{path}[{index}]", depth + 1)
+    is_mapping = isinstance(value, Mapping)
+    for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if is_mapping and not isinstance(key, str):
+            return f"{path} has the key {key!r}, which"
+        try:
+            json.dumps(item, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            return _find_unstorable_path(item, f"{path}.{key}" if is_mapping else f"{path}[{key}]", depth + 1)
     return path
-
-
-def _is_storable(value: Any) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from recollect import AgentMemory as AsyncMemory
-from recollect.cli.chat.repl import learn_from_conversation
-from recollect.cli.chat.terminal import ChatTerminal
+from recollect.cli.repl import ChatTerminal, learn_from_conversation
 from recollect.sync import AgentMemory
 from tests.cli.cli_runner import OK, PLAIN, RECOLLECT
 from tests.cli.test_chat import KEYS, chat, read_json_lines

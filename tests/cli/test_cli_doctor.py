@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.health.runner import CHECKLIST
+from recollect.health.examine import CHECKLIST
 from tests.cli.cli_runner import OK, Call, caller
 from tests.cli.test_cli_terminal import run_at_terminal
 

@@ -16,7 +16,7 @@ from typing import cast
 
 import numpy as np
 
-from recollect.durable.state_codec import CheckpointAuthor, StateEncoder
+from recollect.durable.state_codec import StateEncoder
 from recollect.stores.base import Records
 from recollect.stores.codec import pack_vectors
 from recollect.stores.sqlite import EncryptionKey, SqliteStore
@@ -192,7 +192,7 @@ async def _task(store: LogAndTasks, user: str, n: int, word: str, *, long: bool)
     scope, text = make_scope(user), _text("task", n, word)
     if long:
         text += "".join(random.Random(word).choices(string.ascii_letters, k=6000))
-    state = StateEncoder(1 << 20, CheckpointAuthor.of(scope)).encode({"told": text, "completed": [], "results": {}})
+    state = StateEncoder(1 << 20, (scope.user, scope.session)).encode({"told": text, "completed": [], "results": {}})
     space, task = scope.space("checkpoints"), f"{user}-{word}"
     await store.write(Save(space=space, task=task, state=state.text))
     if n % 10 == 0:  # some tasks have a lease holder

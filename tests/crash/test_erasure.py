@@ -15,7 +15,7 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.durable.failpoints import ERASURE_POINTS, FAILPOINTS_VARIABLE
-from recollect.erasure import receipt_file
+from recollect.erasure import ledger
 from recollect.portability.restore import restore_store
 from recollect.stores.sqlite import SqliteStore
 from recollect.testing.factories import make_append
@@ -238,7 +238,7 @@ def _find_faults(path: Path, done: dict[str, Any], ada: CanariesByKind, bob: Can
         found.append(f"{count} canaries are left")
     if (count := count_left(path, bob)) != EACH * len(bob):
         found.append(f"{count} canaries of the other user are there")
-    known = receipt_file.read_receipt_file(receipt_path(path))
+    known = ledger.read_receipt_file(receipt_path(path))
     if known is None or len(known.erasures) != 1 or len(known.receipts) != 1:
         found.append("the receipt file beside the store does not list the one erasure")
     return found

@@ -16,7 +16,7 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.durable.failpoints import ERASURE_POINTS, FAILPOINTS_VARIABLE
-from recollect.erasure import receipt_file
+from recollect.erasure import ledger
 from recollect.stores.erasure import ErasureReceipt
 from recollect.stores.filters import Where
 from recollect.stores.postgres import PostgresStore, erasure
@@ -292,7 +292,7 @@ def _find_faults(done: dict[str, Any], receipts: Path, few: Filled) -> Iterator[
         yield f"the receipts are {done['receipts']}, and hold: {done['holds']}"
     elif sum(done["receipts"][0]["erased"].values()) != few.each:
         yield f"the receipt counts {done['receipts'][0]['erased']}"
-    known = receipt_file.read_receipt_file(receipts)
+    known = ledger.read_receipt_file(receipts)
     if known is None or len(known.erasures) != 1 or len(known.receipts) != 1:
         yield "the receipt file does not list the one erasure"
 

@@ -14,6 +14,7 @@ from recollect import AgentMemory, AgentWithMemory
 from recollect.agent import AgentEvent, journal, loop
 from recollect.agent.journal import DurableJournal
 from recollect.durable import failpoints, lease
+from recollect.durable.checkpoints import LoadedTask
 from recollect.errors import FencedOut
 from recollect.models.chat import ChatMessage, Reply, TextCallback, ToolCall, ToolSpec
 from tests.crash.acknowledgments import note
@@ -91,15 +92,22 @@ async def run(path: Path, notes: int) -> None:
 
 def forget_results() -> None:
     """Do not reuse the results of tools."""
-    has = DurableJournal.has_value
-    setattr(DurableJournal, "has_value", lambda self, name: has(self, name) and not name.startswith("tool_"))  # noqa: B010
+    _forget_values("tool_")
 
 
 def forget_replies() -> None:
     """Do not reuse the replies of the model, nor the inputs of started calls, which would show the difference."""
-    known = DurableJournal.get_value
-    setattr(DurableJournal, "get_value", lambda self, name: None if name.startswith("reply_") else known(self, name))  # noqa: B010
+    _forget_values("reply_")
     setattr(DurableJournal, "find_started_inputs", lambda self, prefix: {})  # noqa: B010
+
+
+def _forget_values(prefix: str) -> None:
+    known = journal.read_values
+
+    def read_others(loaded: LoadedTask) -> dict[str, Any]:
+        return {name: value for name, value in known(loaded).items() if not name.startswith(prefix)}
+
+    journal.read_values = read_others
 
 
 def change_keys() -> None:
@@ -116,7 +124,7 @@ def delay_commit() -> None:
     async def commit_later(self: DurableJournal, done: Any, **more: Any) -> None:
         if done and all(name.startswith("tool_") for name in done):
             waiting.update(done)
-            self._values.update(done)
+            self.values.update(done)
             return
         together = {**waiting, **done}
         waiting.clear()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from recollect.stores.base import Capabilities, Records, get_capabilities
+from recollect.stores.chroma import ChromaStore
+from recollect.stores.in_memory import InMemoryStore
+from recollect.stores.postgres import PostgresStore
+from recollect.stores.redis import RedisStore
+from recollect.stores.sqlite import SqliteStore
 from tests.cases import Case
 from tests.docs.blocks import anchors, links, pictures
 from tests.docs.reader import ROOT, Reader
@@ -55,6 +63,25 @@ def test_pictures_are_valid_svg_with_alt_text():
                 root = ElementTree.parse(page.parent / picture.target).getroot()
                 assert root.tag.endswith("svg"), "the file is not an SVG image"
     assert not failures, "\n".join(failures)
+
+
+def test_table_of_capabilities_matches_the_store_classes():
+    # Mutants: a store declares less or more than the table says; a capability has no row.
+    section = (ROOT / "docs" / "howto" / "scale.md").read_text("utf-8").partition("## Compare the declared")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    stores: list[type] = [InMemoryStore, SqliteStore, PostgresStore, RedisStore, ChromaStore]
+    declared = {
+        capability.name: [name_declared(capability.name, store) for store in stores]
+        for capability in fields(Capabilities)
+    }
+    assert {name: cells.split(" | ") for name, cells in rows} == declared
+
+
+def name_declared(capability: str, store: type) -> str:
+    if capability == "exact_search" and Records not in store.__mro__:
+        return "–"
+    value = getattr(get_capabilities(store), capability)
+    return {True: "yes", False: "no"}.get(value, str(value))
 
 
 def test_every_page_is_linked_from_the_docs_index():

@@ -15,7 +15,7 @@ import pytest
 
 from recollect import AgentMemory, Settings
 from recollect.clock import system_clock
-from recollect.health import advisories
+from recollect.health import checks_stores
 from recollect.settings import TIERS
 from recollect.stores.erasure import ErasureRecord, ErasureStore
 from recollect.stores.postgres import store
@@ -118,7 +118,7 @@ async def _(tools: Tools) -> None:
 @register("store.versions", "SQLite has a known vulnerability", "warn")
 async def _(tools: Tools) -> None:
     hole = {"component": "SQLite", "cve": "CVE-2099-1", "what": "all of it", "fixed": ["99.1"]}
-    tools.patch.setattr(advisories, "_load_table", lambda: {"as_of": "2099-01-01", "holes": [hole]})
+    tools.patch.setattr(checks_stores, "_load_table", lambda: {"as_of": "2099-01-01", "holes": [hole]})
 
 
 @register("store.clock", "the clock was reset to the past")

@@ -8,8 +8,8 @@ import pytest
 
 from recollect import Settings
 from recollect.health.context import CheckContext, DoctorCheck, FixFunction
+from recollect.health.examine import CHECKLIST, run_checks
 from recollect.health.report import CheckResult, DoctorFinding, DoctorReport, make_warning
-from recollect.health.runner import CHECKLIST, run_checks
 from tests.health.examined_memory import ExaminedMemory
 from tests.health.failures import FAILURES, Tools
 

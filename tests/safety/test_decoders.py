@@ -21,9 +21,9 @@ from hypothesis import settings
 from recollect import AgentMemory
 from recollect.agent.journal import seal_value, unseal_value
 from recollect.agent.prompt import normalize_reply
-from recollect.agent.tool_schema import InvalidArgument, parse_signature
+from recollect.agent.tools import InvalidArgument, build_from_signature
 from recollect.durable.state_codec import decode_document
-from recollect.erasure import receipt_file
+from recollect.erasure import ledger
 from recollect.errors import RecollectError
 from recollect.lifecycle.llm_extraction import parse_extracted_facts
 from recollect.models.chat import Reply, ToolCall, parse_tool_call
@@ -85,7 +85,7 @@ def read_receipts(text: str) -> Callable[[Path], None]:
     def load(directory: Path) -> None:
         head = json.dumps({"recollect_erasures": 1, "salt": "ab"})
         (directory / "x.erasures.jsonl").write_bytes(f"{head}\n{text}\n".encode("utf-8", "surrogatepass"))
-        receipt_file.read_receipt_file(directory / "x.erasures.jsonl")
+        ledger.read_receipt_file(directory / "x.erasures.jsonl")
 
     return load
 
@@ -94,11 +94,11 @@ def test_receipt_file_skips_lines_that_are_not_text(tmp_path: Path):
     """Mutant: the file is read as text, and one invalid byte makes it unreadable."""
     path = tmp_path / "x.erasures.jsonl"
     erasure = ErasureRecord(id="e1", subject="ab", parts=("user",), requested_at=AT)
-    receipt_file.append_erasures(path, b"salt", [erasure])
+    ledger.append_erasures(path, b"salt", [erasure])
     with path.open("ab") as file:
         file.write(b'{"entered": "\xff\xfe"}\n\xff\n')
-    receipt_file.append_erasures(path, b"salt", [replace(erasure, id="e2")])
-    known = receipt_file.read_receipt_file(path)
+    ledger.append_erasures(path, b"salt", [replace(erasure, id="e2")])
+    known = ledger.read_receipt_file(path)
     assert known is not None
     assert [erasure.id for erasure in known.erasures] == ["e1", "e2"]
 
@@ -110,7 +110,9 @@ def _take_numbers(x: list[int]) -> None: ...
 TEXT_DECODERS: dict[str, Callable[[str], Callable[[Path], Any]]] = {
     "checkpoint": lambda text: lambda _: decode_document(1, text),
     "tool arguments": lambda text: lambda _: parse_tool_call("1", "t", text),
-    "an argument that is a text": lambda text: lambda _: parse_signature(_take_numbers, "numbers").convert({"x": text}),
+    "an argument that is a text": lambda text: (
+        lambda _: build_from_signature(_take_numbers, "numbers").convert({"x": text})
+    ),
     "an answer of a model": lambda text: lambda _: parse_extracted_facts(text, []),
     "a sealed note": lambda text: lambda _: unseal_value(build_step(text)),
     "recollect.toml": load_settings,
@@ -145,7 +147,7 @@ VALUE_DECODERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 @pytest.mark.promise("S2")
 @pytest.mark.parametrize("decoder", TEXT_DECODERS)
 def test_hostile_text_is_decoded_or_rejected(decoder: str, tmp_path: Path):
-    """Mutants: `decode_document`, `parse_tool_call`, `parse_signature`, `parse_extracted_facts`, `unseal_value` or
+    """Mutants: `decode_document`, `parse_tool_call`, `build_from_signature`, `parse_extracted_facts`, `unseal_value` or
     `read_receipt_file` does not catch one of its exceptions."""
     for kind, text in TEXTS.items():
         began = time.process_time()

@@ -215,11 +215,11 @@ def test_commands_print_no_stored_terminal_escapes(
 )
 def test_print_functions_remove_terminal_escapes(printer: str, capsys: pytest.CaptureFixture[str]):
     """Includes functions that print no stored text today. Mutants: one of them does not remove escapes."""
-    from recollect.cli import doctor, output
+    from recollect.cli import maintenance, output
 
     if printer == "doctor":
         finding = DoctorFinding(id="a.b", title="x", status="pass", detail=HOSTILE, why="x", fix="", is_fixed=False)
-        doctor._show_table(DoctorReport(ManualClock()(), (finding,)))
+        maintenance._show_table(DoctorReport(ManualClock()(), (finding,)))
     elif printer == "print_error_json":
         output.print_error_json("StoreFull", HOSTILE)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakSet
 
@@ -126,9 +125,7 @@ class AgentWithMemory:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _run_durable(self, task: str, task_id: str, on_text: Callable[[str], Any] | None) -> str:
@@ -137,16 +134,11 @@ class AgentWithMemory:
         while True:
             values = read_values(await load_run(memory.checkpoints, request))
             if "answer" in values and "learned" in values:
-                answer = values["answer"]
+                answer, stopped, trust = (values["answer"][name] for name in ("text", "stopped", "trust"))
                 self.last_run = AgentRun(
-                    task=task,
-                    task_id=task_id,
-                    answer=answer["text"],
-                    stopped=answer["stopped"],
-                    resumed=True,
-                    trust=answer["trust"],
+                    task=task, task_id=task_id, answer=answer, stopped=stopped, resumed=True, trust=trust
                 )
-                return str(answer["text"])
+                return str(answer)
             journal = open_journal(memory.checkpoints, request, self._lease_ttl, self._timing)
             try:
                 return await self._run(task, task_id, journal, on_text)

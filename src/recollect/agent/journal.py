@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from recollect.agent.prompt import to_storable_text
@@ -26,21 +24,18 @@ from recollect.memory import AgentMemory
 from recollect.models.chat import Reply
 from recollect.stores.leases import LeaseRequest
 from recollect.stores.writes import Journal, Step, StepStatus, TaskStatus
+from recollect.tiers.episodic import Episode
 from recollect.tiers.log_entries import generate_id
 from recollect.tiers.messages import TRUST_KEY
-from recollect.types import Space
+from recollect.types import EMPTY_MAPPING, Space
 
 T = TypeVar("T")
 
 _CHECKPOINT_KIND = "agent run"
-_NO_INPUTS: Mapping[str, str] = MappingProxyType({})
 _MAX_RECENT_EPISODES = 1000
 
 ToolResults = Sequence[tuple[ToolUse, str]]
 """Tool calls, each with the text of its result to record."""
-
-
-# -------------------- journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ class RunRequest:
 
 
 class RunJournal:
-    """Journal of a run: results by name, and the calls that were started. It ends with the process."""
+    """Journal of a run: results by name, and the calls that were started."""
 
     def __init__(self, space: Space, run_id: str, loaded: LoadedTask = LoadedTask(None, None, {})) -> None:
         self._space = space
@@ -61,27 +56,18 @@ class RunJournal:
         self._notes = loaded.journal
         self._attempts = {name: note.attempts for name, note in self._notes.items()}
         self._inputs: dict[str, str | None] = {name: note.input_sha for name, note in self._notes.items()}
-        self._values = read_values(loaded)
-        self._started_here: set[str] = set()
+        self.values = read_values(loaded)
+        """The stored values by name."""
+        self.started_here: set[str] = set()
+        """The calls whose start this process has committed."""
         self._commit_lock = asyncio.Lock()
-
-    def has_value(self, name: str) -> bool:
-        return name in self._values
-
-    def get_value(self, name: str) -> Any:
-        """Return the value stored under a name, or None."""
-        return self._values.get(name)
 
     def count_attempts(self, name: str) -> int:
         """Return how often earlier processes started a call that has no result."""
         note = self._notes.get(name)
         # A note that is completed but has no value is damaged: the call was done, its result is lost.
-        is_unknown = note is not None and note.status in ("started", "completed") and name not in self._values
+        is_unknown = note is not None and note.status in ("started", "completed") and name not in self.values
         return self._attempts[name] if is_unknown else 0
-
-    def is_started(self, name: str) -> bool:
-        """Return whether this process has committed the start of a call."""
-        return name in self._started_here
 
     def find_started_inputs(self, prefix: str) -> Mapping[str, str | None]:
         """Return the names of started calls with this prefix, each with the sha256 of its input if it is known."""
@@ -92,15 +78,15 @@ class RunJournal:
         return make_idempotency_key(self._space, self._run_id, name)
 
     async def commit(
-        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = _NO_INPUTS, status: TaskStatus | None = None
+        self, done: Mapping[str, Any], *, begin: Mapping[str, str] = EMPTY_MAPPING, status: TaskStatus | None = None
     ) -> None:
         """Store results by name, and the start of calls with the sha256 of their inputs, in one commit."""
         async with self._commit_lock:
             self._attempts |= {name: self._attempts.get(name, 0) + 1 for name in begin}
             self._inputs |= begin
             await self._store(done, begin, status)
-            self._values |= done
-            self._started_here |= begin.keys()
+            self.values |= done
+            self.started_here |= begin.keys()
 
     async def _store(self, done: Mapping[str, Any], begin: Mapping[str, str], status: TaskStatus | None) -> None:
         """Write what is committed to a store, if the journal has one."""
@@ -111,11 +97,7 @@ class RunJournal:
 
 
 class DurableJournal(RunJournal):
-    """Journal of a run with an id: each reply and each result is a durable commit under the fence of its lease.
-
-    Results are in the journal's notes, each with its sha256. The checkpoint lists the completed names, so that
-    `memory.checkpoints` can retry, skip or cancel a run like any other task.
-    """
+    """Journal of a run with an id: results and starts are sealed notes, committed under the fence of its lease."""
 
     def __init__(self, checkpoints: Checkpoints, heartbeat: Heartbeat, loaded: LoadedTask, request: RunRequest) -> None:
         super().__init__(heartbeat.lease.space, heartbeat.lease.task, loaded)
@@ -209,11 +191,8 @@ def unseal_value(note: Step) -> tuple[Any] | None:
     return (value,) if is_intact else None
 
 
-# -------------------- record in memory
-
-
-class RunRecorder(ABC):
-    """Base of the recorders. A memory that fails does not end the run: it emits `trouble`."""
+class RunRecorder:
+    """Recorder of a run as a turn of the conversation. A memory that fails does not end the run: it emits `trouble`."""
 
     def __init__(self, memory: AgentMemory, task: str, events: AgentEventEmitter) -> None:
         self._memory = memory
@@ -221,53 +200,61 @@ class RunRecorder(ABC):
         self._events = events
         # A run has several ids if other tasks ran in between.
         self._ids: list[str] = []
-        self._step_count = 0
+        self.step_count = 0
 
-    @abstractmethod
     async def begin(self) -> str:
         """Record that the run begins; return its id in memory."""
+        self._ids = self._ids or [generate_id()]
+        last = await self._memory.conversation.get_last_n(1)
+        if not last or (last[0].role, last[0].content) != ("user", self._task):
+            await self._memory.record_turn(user=self._task, id=f"{self._ids[-1]}:asked")
+        return self._ids[-1]
 
-    @abstractmethod
     async def resume(self, ids: Sequence[str], *, answered: bool) -> list[str]:
-        """Continue the record of a run that has these ids; return the ids, with a new one if it had to begin again.
+        """Continue a run; return its ids, with a new one if it had to begin again. `answered`: there is an answer."""
+        self._ids = [ids[-1]]
+        return list(ids)
 
-        `answered` says that there is an answer, so that the run may have been recorded to its end.
-        """
-
-    @abstractmethod
     async def end(self, success: bool, outcome: str, trust: float) -> bool:
         """Record the outcome; return False if it failed and must be tried again."""
-
-    async def record_failure(self, reason: str, trust: float) -> None:  # noqa: B027 - a turn records no failure
-        """Record that the run failed without an answer."""
-
-    def skip_steps(self, count: int) -> None:
-        """Count steps that an earlier process has recorded."""
-        self._step_count += count
+        try:
+            await self._memory.record_turn(
+                assistant=to_storable_text(outcome), id=f"{self._ids[-1]}:answered", metadata={TRUST_KEY: trust}
+            )
+        except RecollectError as error:
+            self._events.emit("trouble", text=f"the answer was not recorded: {error}")
+            return False
+        return True
 
     async def record_step(self, reply: Reply, results: ToolResults, trust: float, *, again: bool) -> None:
         """Record the tool calls of a reply; with `again`, only those that are not recorded yet."""
         try:
-            recorded = await self._count_recorded_steps() if again else 0
+            recorded = 0
+            if again:
+                data = [episode.metadata for episode in await self._get_recent_episodes()]
+                steps = [(metadata.get("task"), metadata.get("step", 0)) for metadata in data]
+                recorded = sum(max((step for task, step in steps if task == id), default=0) for id in self._ids)
             for place, (use, result) in enumerate(results):
-                self._step_count += 1
-                if self._step_count > recorded:
+                self.step_count += 1
+                if self.step_count > recorded:
                     await self._record_call(reply.text.strip() if place == 0 else None, use, result, trust)
         except RecollectError as error:
             self._events.emit("trouble", text=f"a step was not recorded: {error}")
 
-    @abstractmethod
     async def _record_call(self, thought: str | None, use: ToolUse, result: str, trust: float) -> None:
         """Record one tool call; `thought` is the text of the reply."""
+        arguments = json.dumps(dict(use.arguments), ensure_ascii=False)
+        await self._memory.episodic.store(
+            f"{use.name}({'' if arguments == '{}' else arguments}) → {result}",
+            kind="error" if use.failed else "tool_call",
+            metadata={"task": self._ids[-1], "step": self.step_count, "success": not use.failed, TRUST_KEY: trust},
+        )
 
-    async def _count_recorded_steps(self) -> int:
-        session = self._memory.scope.session
-        episodes = await self._memory.episodic.get_recent(_MAX_RECENT_EPISODES, session=session)
-        steps = [(episode.metadata.get("task"), episode.metadata.get("step", 0)) for episode in episodes]
-        return sum(max((step for task, step in steps if task == id), default=0) for id in self._ids)
+    async def _get_recent_episodes(self) -> list[Episode]:
+        return await self._memory.episodic.get_recent(_MAX_RECENT_EPISODES, session=self._memory.scope.session)
 
 
-class StoredRunRecorder(RunRecorder):
+class LearningRecorder(RunRecorder):
     """Recorder of a run as a task of the memory, whose outcome is learned."""
 
     async def begin(self) -> str:
@@ -279,9 +266,11 @@ class StoredRunRecorder(RunRecorder):
         if not answered:
             if not await self._is_active():
                 await self.begin()
-            elif (last_id := await self._find_last_task_id()) is not None and last_id not in ids:
-                # An earlier process began it again and was killed before it could commit the id.
-                self._ids.append(last_id)
+            else:
+                # An earlier process may have begun it again, and been killed before it could commit the id.
+                begun = [episode for episode in await self._get_recent_episodes() if episode.id.endswith(":begun")]
+                last_id = begun[-1].metadata.get("task") if begun else None
+                self._ids += [last_id] if last_id is not None and last_id not in ids else []
         return self._ids
 
     async def end(self, success: bool, outcome: str, trust: float) -> bool:
@@ -291,12 +280,18 @@ class StoredRunRecorder(RunRecorder):
                 await self._memory.end_task(success, outcome, trust=trust)
         except RecollectError as error:
             self._events.emit("trouble", text=f"the outcome was not learned: {error}")
-            await self._record_answer(outcome, trust)
-            return False
-        return True
-
-    async def record_failure(self, reason: str, trust: float) -> None:
-        await self.end(False, reason, trust)
+        else:
+            return True
+        # Record at least the answer, so that the next run sees it in the conversation. `end_task` uses the same
+        # message id, so ending the task later does not repeat the answer.
+        id = self._ids[-1]
+        try:
+            await self._memory.conversation.add_message(
+                "assistant", outcome, id=f"{id}:answered", **{"task": id, TRUST_KEY: trust}
+            )
+        except RecollectError as error:
+            self._events.emit("trouble", text=f"the answer was not recorded: {error}")
+        return False
 
     async def _record_call(self, thought: str | None, use: ToolUse, result: str, trust: float) -> None:
         call = {"name": use.name, "arguments": dict(use.arguments)}
@@ -305,52 +300,3 @@ class StoredRunRecorder(RunRecorder):
     async def _is_active(self) -> bool:
         await self._memory.resume_task()
         return self._memory.working.task == self._task
-
-    async def _find_last_task_id(self) -> str | None:
-        episodes = await self._memory.episodic.get_recent(_MAX_RECENT_EPISODES, session=self._memory.scope.session)
-        ids = [episode.metadata.get("task") for episode in episodes if episode.id.endswith(":begun")]
-        return ids[-1] if ids else None
-
-    async def _record_answer(self, outcome: str, trust: float) -> None:
-        """Record only the answer, so that the next run sees it in the conversation."""
-        id = self._ids[-1]
-        try:
-            # `end_task` uses the same message id, so ending the task later does not repeat the answer.
-            await self._memory.conversation.add_message(
-                "assistant", outcome, id=f"{id}:answered", **{"task": id, TRUST_KEY: trust}
-            )
-        except RecollectError as error:
-            self._events.emit("trouble", text=f"the answer was not recorded: {error}")
-
-
-class TurnRecorder(RunRecorder):
-    """Recorder of a run as a turn of the conversation, from which no lesson is learned."""
-
-    async def begin(self) -> str:
-        self._ids = self._ids or [generate_id()]
-        last = await self._memory.conversation.get_last_n(1)
-        if not last or (last[0].role, last[0].content) != ("user", self._task):
-            await self._memory.record_turn(user=self._task, id=f"{self._ids[-1]}:asked")
-        return self._ids[-1]
-
-    async def resume(self, ids: Sequence[str], *, answered: bool) -> list[str]:
-        self._ids = [ids[-1]]
-        return list(ids)
-
-    async def end(self, success: bool, outcome: str, trust: float) -> bool:
-        try:
-            await self._memory.record_turn(
-                assistant=to_storable_text(outcome), id=f"{self._ids[-1]}:answered", metadata={TRUST_KEY: trust}
-            )
-        except RecollectError as error:
-            self._events.emit("trouble", text=f"the answer was not recorded: {error}")
-            return False
-        return True
-
-    async def _record_call(self, thought: str | None, use: ToolUse, result: str, trust: float) -> None:
-        arguments = json.dumps(dict(use.arguments), ensure_ascii=False)
-        await self._memory.episodic.store(
-            f"{use.name}({'' if arguments == '{}' else arguments}) → {result}",
-            kind="error" if use.failed else "tool_call",
-            metadata={"task": self._ids[-1], "step": self._step_count, "success": not use.failed, TRUST_KEY: trust},
-        )

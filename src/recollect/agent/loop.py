@@ -12,18 +12,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from recollect.agent import prompt
-from recollect.agent.journal import RunJournal, RunRecorder, StoredRunRecorder, TurnRecorder
+from recollect.agent.journal import LearningRecorder, RunJournal, RunRecorder
 from recollect.agent.memory_tools import MemoryTools
 from recollect.agent.prompt import Compaction
 from recollect.agent.run import AGENT_TRUST, AgentEventEmitter, AgentRun, AgentStep, StopReason, ToolUse, TrustTracker
-from recollect.agent.tool_schema import InvalidArgument
-from recollect.agent.tools import Tool, ToolOutcome, format_tool_result
+from recollect.agent.tools import InvalidArgument, Tool, ToolOutcome, format_tool_result
 from recollect.durable.events import describe_error
 from recollect.durable.failpoints import reach_failpoint
 from recollect.errors import ModelFailed, RecollectError, UnknownOutcome
 from recollect.language.analysis import count_tokens
 from recollect.memory import AgentMemory
-from recollect.models.chat import ChatMessage, ChatModel, Reply, ToolCall, accepts_may_call, mark_truncated_call
+from recollect.models.chat import ChatMessage, ChatModel, Reply, ToolCall, Usage, accepts_may_call, mark_truncated_call
 from recollect.models.llm import CallableChat, LanguageModel, WorkerThreads
 from recollect.retrieval.sources import gather_all
 from recollect.tiers.messages import truncate_text
@@ -43,8 +42,6 @@ _STEPS_USED_UP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """Configuration that all runs of an agent share."""
-
     memory: AgentMemory
     model: ChatModel
     tools: Mapping[str, Tool]
@@ -59,7 +56,7 @@ class AgentConfig:
 
 
 class AgentLoop:
-    """One run, from its start or from where its journal ends."""
+    """One run, from its start or from where its journal ends. Each tool result is committed at once."""
 
     def __init__(
         self, config: AgentConfig, journal: RunJournal, events: AgentEventEmitter, task: str, task_id: str | None
@@ -68,14 +65,12 @@ class AgentLoop:
         self._journal = journal
         self._events = events
         self._trust = TrustTracker()
-        recorder = StoredRunRecorder if config.learn else TurnRecorder
-        self._recorder: RunRecorder = recorder(config.memory, task, events)
+        self._recorder = (LearningRecorder if config.learn else RunRecorder)(config.memory, task, events)
         # A callable model never calls tools.
         with_memory_tools = config.memory_tools and not isinstance(config.model, CallableChat)
         memory_tools = MemoryTools(config.memory, self._trust).build_tools() if with_memory_tools else []
         # A tool of the user's replaces a memory tool of the same name.
         self._tools = {tool.spec.name: tool for tool in memory_tools} | dict(config.tools)
-        self._tool_executor = ToolExecutor(config, self._tools, journal, events)
         self._messages: list[ChatMessage] = []
         self._start = 0
         self.run = AgentRun(task=task, task_id=task_id)
@@ -86,10 +81,11 @@ class AgentLoop:
             await self._begin()
             stopped, answer = await self._run_steps()
         except Exception as error:
-            if self.run.task_id is None:  # a run with an id can be resumed, so it has not failed yet
-                await self._recorder.record_failure(describe_error(error), self._trust.trust)
+            # A run with an id can be resumed, so it has not failed yet.
+            if self.run.task_id is None and self._config.learn:
+                await self._recorder.end(False, describe_error(error), self._trust.trust)
             raise
-        if not self._journal.has_value("answer"):
+        if "answer" not in self._journal.values:
             value = {"text": answer, "stopped": stopped, "trust": self._trust.trust}
             await self._journal.commit({"answer": value}, status="done")
         self.run = replace(self.run, answer=answer, stopped=stopped, trust=self._trust.trust)
@@ -100,18 +96,18 @@ class AgentLoop:
 
     async def _begin(self) -> None:
         """Recall once and keep the result: every step, also after a crash, uses the same system prompt."""
-        begin = self._journal.get_value("begin")
+        begin = self._journal.values.get("begin")
         if begin is None:
             begin = await self._recall()
             await self._journal.commit({"begin": begin})
         else:
             self._trust.restore(begin["trust"], begin["shown"], begin["doubtful"])
             self.run = replace(self.run, resumed=True)
-            known_ids = self._journal.get_value("memory") or [begin["memory"]]
-            ids = await self._recorder.resume(known_ids, answered=self._journal.has_value("answer"))
+            known_ids = self._journal.values.get("memory") or [begin["memory"]]
+            ids = await self._recorder.resume(known_ids, answered="answer" in self._journal.values)
             if ids != known_ids:
                 await self._journal.commit({"memory": ids})
-            replies = next(number for number in itertools.count(1) if not self._journal.has_value(f"reply_{number}"))
+            replies = next(number for number in itertools.count(1) if f"reply_{number}" not in self._journal.values)
             self._events.emit("resumed", step=replies)
         history = [ChatMessage(message["role"], message["content"]) for message in begin["history"]]
         self._messages = [*history, ChatMessage("user", self.run.task)]
@@ -152,23 +148,20 @@ class AgentLoop:
         return "max_steps", _extract_answer(reply, self._config.model)
 
     async def _next_reply(self, number: int, *, may_call: bool = True) -> Reply:
-        """Return a reply, from the journal or from the model.
-
-        A new reply and the start of its tool calls are committed together.
-        """
+        """Return a stored or new reply; a new one is committed together with the start of its tool calls."""
         await self._compact(number)
         name = f"reply_{number}"
-        stored = self._journal.get_value(name)
+        stored = self._journal.values.get(name)
         if stored is not None:
             reply = prompt.reply_from_json(stored)
-            self._tool_executor.check_journal(number, reply, is_stored=True)
+            self._check_journal(number, reply, is_stored=True)
         else:
             self._events.emit("thinking", step=number)
             answer = await self._journal.guard(self._ask_model(number, may_call=may_call))
             reply = prompt.normalize_reply(answer, number)
             if reply.stop == "length":
                 reply = replace(reply, tool_calls=mark_truncated_call(reply.tool_calls))
-            self._tool_executor.check_journal(number, reply, is_stored=False)
+            self._check_journal(number, reply, is_stored=False)
             calls_tools = may_call and reply.tool_calls and reply.stop != "refusal"
             if not calls_tools:
                 _extract_answer(reply, self._config.model)  # raises for an empty answer, which must not be committed
@@ -197,11 +190,10 @@ class AgentLoop:
             raise ModelFailed(f"the model {model.name!r} failed with {describe_error(error)}") from error
 
     async def _compact(self, number: int) -> None:
-        """Summarize the oldest steps if the dialogue is too long; a stored summary is used again."""
         name = f"compaction_{number}"
-        compaction = Compaction.from_json(self._journal.get_value(name))
+        compaction = Compaction.from_json(self._journal.values.get(name))
         if compaction is None or not compaction.is_applicable(self._messages, self._start):
-            if self._journal.has_value(f"reply_{number}"):
+            if f"reply_{number}" in self._journal.values:
                 return
             compaction = await prompt.plan_compaction(
                 self._messages, self._start, self._config.max_context, self._config.summarizer
@@ -214,35 +206,34 @@ class AgentLoop:
 
     async def _call_tools(self, number: int, reply: Reply) -> None:
         """Call the tools of a reply concurrently, and append the results in the order of the calls."""
-        results = await self._tool_executor.call_all(number, reply)
-        for use, outcome in results:
-            self._trust.record_read(f"what {use.name!r} returned", outcome.trust, outcome.shown_ids)
-            self._messages.append(ChatMessage("tool", outcome.text, call_id=use.call_id, failed=outcome.failed))
-        self._append_step(number, reply, tuple(use for use, _ in results))
-        if self._journal.has_value(f"reply_{number + 1}"):
-            self._recorder.skip_steps(len(results))
+        inputs = hash_inputs(number, reply)
+        calls = list(zip(inputs, reply.tool_calls, strict=True))
+        for name, call in calls:
+            await self._begin_call(name, call, inputs[name])
+        limit = prompt.limit_result(self._config.max_context, len(calls))
+        outcomes = await self._journal.guard(
+            gather_all(*(self._get_outcome(number, name, call, limit) for name, call in calls))
+        )
+        uses = []
+        for (name, call), outcome in zip(calls, outcomes, strict=True):
+            key = self._journal.make_idempotency_key(name)
+            uses.append(ToolUse(call.name, dict(call.arguments), outcome.text, outcome.failed, call.id, key))
+            self._trust.record_read(f"what {call.name!r} returned", outcome.trust, outcome.shown_ids)
+            self._messages.append(ChatMessage("tool", outcome.text, call_id=call.id, failed=outcome.failed))
+        self._append_step(number, reply, tuple(uses))
+        if f"reply_{number + 1}" in self._journal.values:
+            self._recorder.step_count += len(uses)  # an earlier process has recorded them
         else:
-            texts = [(use, outcome.recorded_text or outcome.text) for use, outcome in results]
-            await self._recorder.record_step(reply, texts, self._trust.trust, again=self.run.resumed)
+            texts = [outcome.recorded_text or outcome.text for outcome in outcomes]
+            results = list(zip(uses, texts, strict=True))
+            await self._recorder.record_step(reply, results, self._trust.trust, again=self.run.resumed)
 
     def _append_step(self, number: int, reply: Reply, tools: tuple[ToolUse, ...]) -> None:
         step = AgentStep(number, reply.text, tools, reply.usage)
-        usage = prompt.add_usage(self.run.usage, reply.usage)
+        usage = Usage(**{name: count + getattr(reply.usage, name) for name, count in asdict(self.run.usage).items()})
         self.run = replace(self.run, steps=(*self.run.steps, step), usage=usage, trust=self._trust.trust)
 
-
-class ToolExecutor:
-    """Calls the tools of a run. The result of each call is committed as soon as it is there."""
-
-    def __init__(
-        self, config: AgentConfig, tools: Mapping[str, Tool], journal: RunJournal, events: AgentEventEmitter
-    ) -> None:
-        self._config = config
-        self._tools = tools
-        self._journal = journal
-        self._events = events
-
-    def check_journal(self, number: int, reply: Reply, *, is_stored: bool) -> None:
+    def _check_journal(self, number: int, reply: Reply, *, is_stored: bool) -> None:
         """Raise `UnknownOutcome` if earlier processes started other calls at this step than the reply requests.
 
         This happens if the stored reply is damaged and the model now requests something else. The results of the old
@@ -258,35 +249,10 @@ class ToolExecutor:
                 "under another id"
             )
 
-    async def call_all(self, number: int, reply: Reply) -> list[tuple[ToolUse, ToolOutcome]]:
-        """Call all tools of a reply concurrently; a call that completed before is read from the journal."""
-        inputs = hash_inputs(number, reply)
-        calls = list(zip(inputs, reply.tool_calls, strict=True))
-        for name, call in calls:
-            await self._begin_call(name, call, inputs[name])
-        limit = prompt.limit_result(self._config.max_context, len(calls))
-        outcomes = await self._journal.guard(
-            gather_all(*(self._get_outcome(number, name, call, limit) for name, call in calls))
-        )
-        return [
-            (
-                ToolUse(
-                    name=call.name,
-                    arguments=dict(call.arguments),
-                    result=outcome.text,
-                    failed=outcome.failed,
-                    call_id=call.id,
-                    idempotency_key=self._journal.make_idempotency_key(name),
-                ),
-                outcome,
-            )
-            for (name, call), outcome in zip(calls, outcomes, strict=True)
-        ]
-
     async def _begin_call(self, name: str, call: ToolCall, input_sha: str) -> None:
         """Commit that a call starts; apply the tool's `on_unknown` if it started before and has no result."""
         journal, tool = self._journal, self._tools.get(call.name)
-        if journal.has_value(name) or journal.is_started(name):
+        if name in journal.values or name in journal.started_here:
             return
         attempts = journal.count_attempts(name)
         policy = tool.options.on_unknown if tool is not None else "retry"
@@ -303,8 +269,8 @@ class ToolExecutor:
         await journal.commit({}, begin={name: input_sha})
 
     async def _get_outcome(self, number: int, name: str, call: ToolCall, limit: int) -> ToolOutcome:
-        if self._journal.has_value(name):
-            return self._load_outcome(name, call, limit)
+        if name in self._journal.values:
+            return self._load_outcome(self._journal.values[name], call, limit)
         arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
         self._events.emit("tool_started", step=number, tool=call.name, call_id=call.id, text=arguments)
         reach_failpoint("body.before")
@@ -343,8 +309,7 @@ class ToolExecutor:
             outcome = ToolOutcome(format_tool_result(text[:_MAX_ERROR_LENGTH]), failed=True, trust=tool.trust)
         return replace(outcome, text=truncate_text(outcome.text, limit, count_tokens))
 
-    def _load_outcome(self, name: str, call: ToolCall, limit: int) -> ToolOutcome:
-        value = self._journal.get_value(name)
+    def _load_outcome(self, value: Any, call: ToolCall, limit: int) -> ToolOutcome:
         if isinstance(value, Mapping) and value.keys() == _outcome_to_json(ToolOutcome("")).keys():
             return ToolOutcome(value["text"], value["failed"], value["trust"], tuple(value["shown"]), value["noted"])
         # The result was set with `checkpoints.skip`.

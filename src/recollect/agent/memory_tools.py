@@ -10,13 +10,12 @@ from recollect.agent.tools import Tool, ToolOptions, ToolOutcome, build_tool
 from recollect.errors import BadInput
 from recollect.language.recalled_text import is_recalled
 from recollect.memory import AgentMemory
-from recollect.types import TIER_NAMES, MemoryItem, make_content_id
+from recollect.types import TIER_NAMES, MemoryItem, make_content_id, truncate_line
 from recollect.validation import check_count
 
 _RECALLED_TIERS = [tier for tier in TIER_NAMES if tier != "working"]
 _MAX_RECALLED = 20
 _RECALL_TOKENS = 4000
-_MAX_HEAD_LENGTH = 80
 
 
 class MemoryToolRefused(BadInput):
@@ -56,14 +55,16 @@ class MemoryTools:
             raise MemoryToolRefused(
                 "that is a line of your memory already; remember only what is new, in your own words"
             )
-        known = await self._find_stored(content)
-        if known is not None and known.trust >= trust and key in (None, known.key):
-            return ToolOutcome(f"This is known already (id {known.id}).", shown_ids=(known.id,))
-        if known is not None and known.trust < trust:
-            # Repeating an unverified fact must not raise its trust.
-            return ToolOutcome(
-                f"This is known already (id {known.id}), from {known.source!r} and unverified; the user may confirm it."
-            )
+        semantic = self._memory.semantic
+        known = await semantic.get(make_content_id(semantic._space, content))
+        if known is not None and known.superseded_by is None:
+            if known.trust < trust:  # repeating an unverified fact must not raise its trust
+                return ToolOutcome(
+                    f"This is known already (id {known.id}), from {known.source!r} and unverified; the user may "
+                    "confirm it."
+                )
+            if key in (None, known.key):
+                return ToolOutcome(f"This is known already (id {known.id}).", shown_ids=(known.id,))
         if key is not None:
             await self._check_key(key)
         item = await self._memory.remember(content, key=key, importance=importance, source="agent", trust=trust)
@@ -85,7 +86,7 @@ class MemoryTools:
         if not context:
             return ToolOutcome("Nothing about this is remembered.")
         facts = [hit.item for hit in context.hits if hit.tier == "semantic"]
-        ids = "\n".join(f"{item.id}: {_format_head(item)}" for item in facts)
+        ids = "\n".join(f"{item.id}: {truncate_line(item.content)}" for item in facts)
         return ToolOutcome(
             f"{context}\n\nIds, for forget:\n{ids}" if facts else str(context),
             trust=min(hit.item.trust for hit in context.hits),
@@ -123,9 +124,10 @@ class MemoryTools:
         """
         procedural = self._memory.procedural
         if not self._trust.is_trusted:
+            sources = ", ".join(self._trust.untrusted_sources)
             raise MemoryToolRefused(
-                f"this task has read untrusted text ({self._untrusted_sources}), so it cannot save a procedure; put "
-                "the text into your answer, and let the user save it"
+                f"this task has read untrusted text ({sources}), so it cannot save a procedure; put the text into "
+                "your answer, and let the user save it"
             )
         known = await procedural.get(key)
         if known is not None and known.body == body:
@@ -134,15 +136,6 @@ class MemoryTools:
             raise MemoryToolRefused(f"the procedure {key!r} belongs to {known.source!r}; save yours under another key")
         saved = await procedural.save(key, body, description=description, source="agent", trust=self._trust.trust)
         return ToolOutcome(f"Saved as version {saved.version} of {key!r}.")
-
-    @property
-    def _untrusted_sources(self) -> str:
-        return ", ".join(self._trust.untrusted_sources)
-
-    async def _find_stored(self, content: str) -> MemoryItem | None:
-        semantic = self._memory.semantic
-        item = await semantic.get(make_content_id(semantic._space, content))
-        return item if item is not None and item.superseded_by is None else None
 
     async def _check_key(self, key: str) -> None:
         for item in await self._memory.semantic.history(key):
@@ -153,12 +146,8 @@ class MemoryTools:
 
     def _check_trust(self, item: MemoryItem, change: str) -> None:
         if not self._trust.is_trusted and item.trust > self._trust.trust:
+            sources = ", ".join(self._trust.untrusted_sources)
             raise MemoryToolRefused(
-                f"this task has read untrusted text ({self._untrusted_sources}) and has trust {self._trust.trust:g}, "
+                f"this task has read untrusted text ({sources}) and has trust {self._trust.trust:g}, "
                 f"so it cannot {change} this memory, which has trust {item.trust:g}; ask the user to do it"
             )
-
-
-def _format_head(item: MemoryItem) -> str:
-    line = " ".join(item.content.split())
-    return line if len(line) <= _MAX_HEAD_LENGTH else f"{line[: _MAX_HEAD_LENGTH - 1]}…"

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any, Self
 
 from recollect.durable.state_codec import is_deeper
@@ -106,19 +107,16 @@ def exclude_session(context: Context, session: str | None) -> tuple[str, list[Hi
         for hit in context.hits
         if hit.tier != "working" and not (hit.tier == "conversation" and hit.item.scope.session == session)
     ]
-    # Hits and lines correspond by position. If their numbers differ, all lines are shown.
-    excluded = {
-        index
-        for index, hit in enumerate(hits)
-        if len(lines) == len(hits)
-        and (hit.tier == "episodic" and hit.item.scope.session == session and "turn" in hit.item.metadata)
-    }
+    kept = [
+        not (hit.tier == "episodic" and hit.item.scope.session == session and "turn" in hit.item.metadata)
+        for hit in hits
+    ]
+    if len(lines) != len(hits):  # hits and lines correspond by position; else all are shown
+        kept = [True] * max(len(lines), len(hits))
     blocks: dict[str, list[str]] = {}
-    for index, (heading, line) in enumerate(lines):
-        if index not in excluded:
-            blocks.setdefault(heading, [f"## {heading}"]).append(line)
-    text = "\n\n".join("\n".join(block) for block in blocks.values())
-    return text, [hit for index, hit in enumerate(hits) if index not in excluded]
+    for heading, line in compress(lines, kept):
+        blocks.setdefault(heading, [f"## {heading}"]).append(line)
+    return "\n\n".join("\n".join(block) for block in blocks.values()), list(compress(hits, kept))
 
 
 def drop_task_message(messages: Sequence[dict[str, Any]], task: str) -> list[dict[str, Any]]:
@@ -165,9 +163,6 @@ def _format_entry(message: Mapping[str, Any]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-# -------------------- replies as JSON
-
-
 def to_storable_text(text: str) -> str:
     """Return the text with U+FFFD for NUL characters and lone surrogates, which no store can keep."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
@@ -178,21 +173,13 @@ def reply_to_json(reply: Reply) -> dict[str, Any]:
         "text": reply.text,
         "stop": reply.stop,
         "usage": asdict(reply.usage),
-        "calls": [
-            {"id": call.id, "name": call.name, "arguments": dict(call.arguments), "malformed": call.malformed}
-            for call in reply.tool_calls
-        ],
+        "calls": [asdict(call) for call in reply.tool_calls],
     }
 
 
 def reply_from_json(data: Mapping[str, Any]) -> Reply:
-    calls = tuple(ToolCall(call["id"], call["name"], call["arguments"], call["malformed"]) for call in data["calls"])
+    calls = tuple(ToolCall(**call) for call in data["calls"])
     return Reply(data["text"], calls, data["stop"], Usage(**data["usage"]))
-
-
-def add_usage(total: Usage, usage: Usage) -> Usage:
-    more = asdict(usage)
-    return Usage(**{name: value + more[name] for name, value in asdict(total).items()})
 
 
 def normalize_reply(reply: Reply, number: int) -> Reply:
@@ -204,13 +191,10 @@ def normalize_reply(reply: Reply, number: int) -> Reply:
         seen.add(id)
         arguments, problem = _normalize_arguments(call.arguments)
         malformed = call.malformed or problem
-        calls.append(ToolCall(id, _normalize_name(call.name), arguments, malformed and to_storable_text(malformed)))
+        name = "".join(letter if letter.isprintable() else "\ufffd" for letter in to_storable_text(call.name))
+        name = name[:_MAX_TOOL_NAME_LENGTH] if name.strip() else "unnamed"
+        calls.append(ToolCall(id, name, arguments, malformed and to_storable_text(malformed)))
     return Reply(to_storable_text(reply.text), tuple(calls), reply.stop, reply.usage)
-
-
-def _normalize_name(name: str) -> str:
-    printable = "".join(letter if letter.isprintable() else "\ufffd" for letter in to_storable_text(name))
-    return printable[:_MAX_TOOL_NAME_LENGTH] if printable.strip() else "unnamed"
 
 
 def _normalize_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -223,23 +207,14 @@ def _normalize_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], 
     return ({}, "the arguments are nested too deeply") if is_deeper(values, _MAX_ARGUMENT_DEPTH) else (values, None)
 
 
-# -------------------- compaction
-
-
 def limit_result(max_context: int, calls: int) -> int:
-    """Return the token limit of each result of `calls` concurrent calls.
-
-    The newest step is never summarized, so its results must fit together.
-    """
+    """Return the token limit of each of `calls` results: the newest step is never summarized, so they must fit."""
     return min(max_context // 5, max(1, max_context * 2 // 5 // max(1, calls)))
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Replacement of the first `count` messages of a task by a summary.
-
-    The count starts at the task's message, because the history before it can differ after a resume.
-    """
+    """Replacement of the first `count` messages from the task's on: the history before it can differ after a resume."""
 
     count: int
     summary: str
@@ -254,7 +229,6 @@ class Compaction:
 
     @classmethod
     def from_json(cls, data: Any) -> Self | None:
-        """Return the stored compaction; None if there is none or it is damaged."""
         return cls(**data) if isinstance(data, Mapping) and data.keys() == {"count", "summary"} else None
 
 
@@ -288,7 +262,6 @@ def find_compaction_cut(messages: Sequence[ChatMessage], start: int, max_context
 
 
 def count_chat_tokens(message: ChatMessage) -> int:
-    """Return the approximate tokens of a message."""
     calls = sum(
         _FRAME_TOKENS + count_tokens(call.name + json.dumps(dict(call.arguments))) for call in message.tool_calls
     )

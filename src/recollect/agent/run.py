@@ -101,19 +101,15 @@ class AgentEventEmitter:
                 raise BadInput(f"{name} must be a plain function that returns quickly; got {handler!r:.80}")
         self._on_event = on_event
         self._on_text = on_text
-
-    @property
-    def has_listeners(self) -> bool:
-        return self._on_event is not None or self._on_text is not None
+        self.has_listeners = on_event is not None or on_text is not None
 
     def emit(self, kind: AgentEventKind, **fields: Any) -> None:
         if kind == "trouble":
             # The log names only the error's type, because its message may quote content.
-            logger.warning("a side operation of the run failed: %s; see on_event", _error_type(sys.exception()))
+            logger.warning("a side operation of the run failed: %s; see on_event", type(sys.exception()).__name__)
         self._notify(self._on_event, AgentEvent(kind=kind, **fields))
 
     def emit_text(self, step: int, piece: str) -> None:
-        """Pass on a piece of the model's reply."""
         self._notify(self._on_text, piece)
         self._notify(self._on_event, AgentEvent(kind="text", step=step, text=piece))
 
@@ -123,7 +119,7 @@ class AgentEventEmitter:
         try:
             handler(value)
         except Exception as error:  # noqa: BLE001 - a handler must not end the run
-            logger.warning("an event handler of the agent failed with %s", _error_type(error))
+            logger.warning("an event handler of the agent failed with %s", type(error).__name__)
 
 
 class TrustTracker:
@@ -141,21 +137,14 @@ class TrustTracker:
         return self.trust >= AGENT_TRUST
 
     def restore(self, trust: float, shown_ids: Iterable[str], untrusted_sources: Iterable[str]) -> None:
-        """Set the state from a run's journal."""
         self.trust, self.shown_ids, self.untrusted_sources = trust, set(shown_ids), list(untrusted_sources)
 
     def record_read(self, source: str, trust: float, shown_ids: Iterable[str] = ()) -> None:
-        """Note a text that the model has read."""
         self.shown_ids.update(shown_ids)
         if trust < AGENT_TRUST and source not in self.untrusted_sources:
             self.untrusted_sources.append(source)
         self.trust = min(self.trust, trust)
 
     def record_hits(self, hits: Iterable[Hit]) -> None:
-        """Note memories that the model has read."""
         for hit in hits:
             self.record_read("a memory that is unverified", hit.item.trust, (hit.item.id,))
-
-
-def _error_type(error: BaseException | None) -> str:
-    return "an unknown error" if error is None else type(error).__name__

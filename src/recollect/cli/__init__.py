@@ -11,6 +11,3 @@ def main() -> None:
         run_app()
     except KeyboardInterrupt:  # also during the imports
         raise SystemExit(130) from None
-
-
-__all__ = ["main"]

@@ -12,20 +12,40 @@ import click
 import typer
 
 from recollect import __version__
-from recollect.cli import doctor, erase, facts, maintenance
-from recollect.cli.chat import chat
-from recollect.cli.context import FAILED, INTERRUPTED, NOT_FOUND, USAGE, CommandGroup, add_common_options
+from recollect.cli import erase, facts, maintenance
+from recollect.cli.agents import procedures_app, tasks_app
+from recollect.cli.context import FAILED, INTERRUPTED, NOT_FOUND, USAGE, CliContext, CommandGroup, add_common_options
 from recollect.cli.demo import demo
-from recollect.cli.eval import eval_app
-from recollect.cli.keys import key_app
 from recollect.cli.output import OutputClosed, print_error, print_error_json, print_text
-from recollect.cli.procedures import procedures_app
-from recollect.cli.quarantine import quarantine_app
-from recollect.cli.tasks import tasks_app
 from recollect.errors import BadInput, NotFound, RecollectError
 
 _DESCRIPTION = "Memory for agents: one file, a local model, no server, no key."
 _FIRST_LOOK, _FACTS, _AGENTS, _STORE, _MACHINE = ("First look", "Facts", "Agents", "Store maintenance", "This machine")
+
+
+def chat(
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="The model: anthropic:NAME, openai:NAME, or openai:NAME@URL for your own server. "
+            "Default: the setting `llm`.",
+        ),
+    ] = None,
+    caller: CliContext,
+) -> None:
+    """Chat with memory: every line recalls what is relevant to it, and is stored.
+
+    At its start and end a chat learns facts from what was said, as `recollect lifecycle` does. Without a model the
+    answer is what memory recalls. In the chat /help lists the commands, /why explains what was recalled, Ctrl-C stops
+    an answer and Ctrl-D leaves. A chat is a new session unless --session names an existing one. Lines can also be
+    piped in; with --json every answer is a line of JSON.
+    """
+    from recollect.cli.repl import run_chat
+
+    run_chat(caller, model)
+
 
 # In the order of the help.
 COMMANDS: tuple[tuple[str, str, Callable[..., None] | typer.Typer], ...] = (
@@ -36,11 +56,11 @@ COMMANDS: tuple[tuple[str, str, Callable[..., None] | typer.Typer], ...] = (
     (_FACTS, "list", facts.list_facts),
     (_FACTS, "history", facts.history),
     (_FACTS, "forget", facts.forget),
-    (_FACTS, "quarantine", quarantine_app),
+    (_FACTS, "quarantine", facts.quarantine_app),
     (_FACTS, "consolidate", facts.consolidate),
     (_AGENTS, "procedures", procedures_app),
     (_AGENTS, "tasks", tasks_app),
-    (_STORE, "doctor", doctor.run_doctor),
+    (_STORE, "doctor", maintenance.run_doctor),
     (_STORE, "stats", maintenance.show_stats),
     (_STORE, "lifecycle", maintenance.run_lifecycle),
     (_STORE, "export", maintenance.export_memory),
@@ -49,13 +69,13 @@ COMMANDS: tuple[tuple[str, str, Callable[..., None] | typer.Typer], ...] = (
     (_STORE, "restore", erase.restore),
     (_STORE, "migrate", maintenance.migrate_tiers),
     (_STORE, "reembed", maintenance.reembed_items),
-    (_STORE, "key", key_app),
+    (_STORE, "key", maintenance.key_app),
     (_STORE, "erase", erase.erase),
     (_STORE, "finish-erasures", erase.finish_erasures),
     (_STORE, "verify-erasure", erase.verify_erasure),
     (_MACHINE, "setup", maintenance.set_up),
     (_MACHINE, "config", maintenance.config_app),
-    (_MACHINE, "eval", eval_app),
+    (_MACHINE, "eval", maintenance.eval_app),
     (_MACHINE, "version", maintenance.show_version),
 )
 
@@ -102,7 +122,6 @@ def configure_root(
 
 
 def run_app() -> None:
-    """Run the command in `sys.argv` and exit with its code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # terminals without Unicode show "?"

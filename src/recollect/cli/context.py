@@ -52,7 +52,6 @@ class CliContext:
     as_json: Annotated[bool, _common_option("--json", "Print JSON, also of an error.")] = False
 
     def print_result(self, value: Any, text: str) -> None:
-        """Print `value` as JSON with --json, else `text`."""
         print_json(value) if self.as_json else print_text(text)
 
     def print_page(
@@ -187,7 +186,6 @@ class SubcommandApp(typer.Typer):
         super().__init__(cls=CommandGroup, no_args_is_help=True, help=help)
 
     def add(self, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Return a decorator that adds a command of this name."""
         return lambda function: self.command(name)(add_common_options(function))
 
 

@@ -93,7 +93,12 @@ def demo(
     Every ✓ is the result of a check; exit code 3 when one of them fails.
     """
     with _create_directory(keep) as directory:
-        store = str(_resolve_new_store(caller.store) if caller.store is not None else Path(directory, "agent.db"))
+        path = Path(directory, "agent.db")
+        if caller.store is not None:
+            path = Path(caller.store.removeprefix("sqlite:///")).expanduser()
+            if "://" in caller.store.removeprefix("sqlite:///") or path.exists():
+                raise BadInput(f"--store must be a new file for the demo; got {caller.store}")
+        store = str(path.resolve())
         options = {"store": store, "tenant": caller.tenant, "user": caller.user, "agent": caller.agent}
         stage = DemoStage(build_console(quiet=caller.as_json), directory, options)
         show_scenes(stage, monday=caller.session or "monday")
@@ -119,13 +124,6 @@ def _create_directory(keep: Path | None) -> AbstractContextManager[str]:
     except OSError as error:
         raise StoreUnavailable(f"{keep} cannot be created: {error.strerror}") from error
     return nullcontext(str(keep.resolve()))
-
-
-def _resolve_new_store(store: str) -> Path:
-    path = Path(store.removeprefix("sqlite:///")).expanduser()
-    if "://" in store.removeprefix("sqlite:///") or path.exists():
-        raise BadInput(f"--store must be a new file for the demo; got {store}")
-    return path.resolve()
 
 
 def build_console(*, quiet: bool = False) -> Console:
@@ -176,11 +174,7 @@ class DemoStage:
             raise RecollectError(f"a process of the demo failed: {output[-1] if output else done.returncode}")
         return done.returncode
 
-    def fail(self, message: str) -> None:
-        raise RecollectError(message)
-
     def list_files(self) -> list[Path]:
-        """Return the files of the store."""
         store = Path(self.options["store"])
         return list(store.parent.glob(f"{store.name}*"))
 
@@ -194,7 +188,6 @@ class DemoStage:
         self.print_line("", subtitle, "dim", indent=0)
 
     def add_data(self, **data: Any) -> None:
-        """Add data of the current scene to the JSON report."""
         self.scenes[-1].update(data)
 
     def add_timing(self, name: str, seconds: float) -> None:
@@ -239,8 +232,6 @@ class DemoStage:
 
 
 class _RemoteStage:
-    """The stage in the process of a scene; it sends each call as a line of JSON."""
-
     def __getattr__(self, method: str) -> Callable[..., None]:
         return lambda *arguments, **options: print(json.dumps([method, arguments, options]), flush=True)
 
@@ -254,7 +245,7 @@ def run_scene_process() -> None:
         with AgentMemory.open(**json.loads(sys.argv[2])) as memory:
             globals()[sys.argv[1]](stage, memory)
     except RecollectError as error:
-        stage.fail(str(error))
+        sys.exit(str(error))
 
 
 def show_scenes(stage: DemoStage, *, monday: str = "monday") -> None:
@@ -455,6 +446,5 @@ def show_erasure(stage: DemoStage) -> None:
 
 
 def _count_guest_sentences(stage: DemoStage) -> int:
-    """Return how many of the guest's sentences are in any file, by a plain search of its bytes."""
     data = b"\0".join(file.read_bytes() for file in stage.list_files())
     return sum(text.encode() in data for text in (*_GUEST_FACTS, _GUEST_MESSAGE))

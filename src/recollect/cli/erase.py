@@ -133,7 +133,6 @@ def restore(
 
 
 async def _load_receipt(memory: AgentMemory, source: str) -> ErasureReceipt:
-    """Return the receipt from stdin, a file, or by its id."""
     from recollect.stores.erasure import ErasureReceipt
 
     path = Path(source)

@@ -1,16 +1,16 @@
-"""Commands for facts: remember, recall, list, history, forget, consolidate."""
+"""Commands for facts: remember, recall, list, history, forget, consolidate, and the review of quarantined items."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recollect.cli.context import MEMORY_URL, MIN_ID_PREFIX, NOT_FOUND, CliContext, resolve_id
+from recollect.cli.context import MEMORY_URL, MIN_ID_PREFIX, NOT_FOUND, CliContext, SubcommandApp, resolve_id, select_id
 from recollect.cli.output import (
     collect_redactions,
     format_item,
@@ -26,17 +26,25 @@ from recollect.clock import system_clock
 from recollect.errors import BadInput, BadQuery, NotFound
 from recollect.security.redaction import SENSITIVE_KEY
 from recollect.settings import Settings
-from recollect.types import Context, MemoryItem, Progress, Scope
+from recollect.types import MemoryItem, Progress, Scope
 from recollect.validation import format_count
 
 if TYPE_CHECKING:
     from recollect.memory import AgentMemory
+    from recollect.tiers.quarantine import QuarantinedItem
 
-FactCheck = Callable[[Mapping[str, Any]], None]
+FactCheck = Callable[[Mapping[str, Any]], object]
 
 _PAGE_SIZE = 20
 _BATCH_SIZE = 256
 _TIME_FIELDS = ("at", "valid_from", "valid_to")
+_CONTEXT_FIELDS = ("query", "text", "tokens", "hits", "left_out", "warnings")
+_MAX_QUARANTINED_IDS = 10_000
+_IdArgument = Annotated[str, typer.Argument(help=f"Its id, or its first characters: {MIN_ID_PREFIX} or more.")]
+
+quarantine_app = SubcommandApp(
+    "Review quarantined items: instructions from untrusted sources, and what they would change."
+)
 
 
 def remember(
@@ -122,7 +130,10 @@ def _read_standard_input() -> str:
 def _parse_facts(text: str, defaults: Mapping[str, Any], check: FactCheck, *, as_json: bool) -> list[dict[str, Any]]:
     """Return one checked fact for each non-empty line; the defaults fill in what a line does not set."""
     facts = []
-    for number, line in _iterate_lines(text):
+    # Not splitlines(): it also splits at U+2028 and others that JSON allows within a line.
+    for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
+        if not line:
+            continue
         try:
             fact = {**defaults, **(_parse_json_line(line) if as_json else {"content": line})}
             check(fact)
@@ -132,13 +143,6 @@ def _parse_facts(text: str, defaults: Mapping[str, Any], check: FactCheck, *, as
     if not facts:
         raise BadInput("standard input is empty")
     return facts
-
-
-def _iterate_lines(text: str) -> Iterator[tuple[int, str]]:
-    # Not splitlines(): it also splits at U+2028 and others that JSON allows within a line.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, line.strip()
 
 
 def _parse_json_line(line: str) -> dict[str, Any]:
@@ -165,18 +169,13 @@ def _build_fact_check(caller: CliContext) -> FactCheck:
     settings, now = Settings.load(), system_clock()
     scope = Scope(caller.tenant, caller.user, caller.agent, caller.session)
 
-    def check(fact: Mapping[str, Any]) -> None:
-        build_draft(parse_fact(fact), scope, settings, now)
-
-    return check
+    return lambda fact: build_draft(parse_fact(fact), scope, settings, now)
 
 
 def _stored_item_to_json(item: MemoryItem) -> dict[str, Any]:
-    """Return an item as JSON; a quarantined one as `quarantine list` prints it."""
-    from recollect.cli.quarantine import entry_to_json
     from recollect.tiers.quarantine import parse_quarantined_item
 
-    return entry_to_json(parse_quarantined_item(item)) if item.tier == "quarantine" else to_json_value(item)
+    return _entry_to_json(parse_quarantined_item(item)) if item.tier == "quarantine" else to_json_value(item)
 
 
 def _build_quarantine_command(caller: CliContext) -> str:
@@ -204,13 +203,16 @@ def recall(
     caller: CliContext,
 ) -> None:
     """Show what is relevant to a query. Exit code 1 when nothing is."""
-    moment = None if as_of is None else _parse_as_of(as_of)
+    try:  # a time without a zone is local time
+        moment = None if as_of is None else datetime.fromisoformat(as_of).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise BadQuery(f"--as-of must be a day or a time such as 2026-11-12T09:30Z; got {as_of!r:.80}") from error
     question = _read_standard_input() if query == "-" else query
     context = caller.use_existing_memory(
         lambda m: m.recall(question, n, min_relevance=min_relevance, budget=budget, as_of=moment)
     )
     if caller.as_json:
-        print_json(_context_to_json(context))
+        print_json({name: getattr(context, name) for name in _CONTEXT_FIELDS})
     elif explain:
         print_text(context.explain())
     elif context:
@@ -223,25 +225,6 @@ def recall(
             print_error(warning)
     if not context:
         raise typer.Exit(NOT_FOUND)
-
-
-def _parse_as_of(text: str) -> datetime:
-    """Parse a day or a time; without a zone it is local time."""
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError) as error:
-        raise BadQuery(f"--as-of must be a day or a time such as 2026-11-12T09:30Z; got {text!r:.80}") from error
-
-
-def _context_to_json(context: Context) -> dict[str, object]:
-    return {
-        "query": context.query,
-        "text": str(context),
-        "tokens": context.tokens,
-        "hits": context.hits,
-        "left_out": context.left_out,
-        "warnings": context.warnings,
-    }
 
 
 def list_facts(
@@ -337,3 +320,58 @@ def consolidate(
     copies = sum(len(merge.merged) for merge in report.merged)
     facts, survivors = format_count(report.examined, "fact"), format_count(len(report.merged), "other")
     print_text(f"{'would merge' if plan else 'merged'} {copies:,} of {facts} into {survivors}")
+
+
+@quarantine_app.add("list")
+def list_quarantined(
+    *, limit: Annotated[int, typer.Option(help="How many, newest first.")] = 50, caller: CliContext
+) -> None:
+    """List the items to review, with their source and the reasons."""
+    entries = caller.use_existing_memory(lambda m: m.quarantine.list(limit))
+
+    def format_entry(entry: QuarantinedItem) -> str:
+        item, reasons = entry.item, "; ".join(entry.why)
+        source = f"{item.id}  {item.created_at:%Y-%m-%d}  from {item.source}  trust {item.trust:g}  {reasons}"
+        return f"{source}\n    “{' '.join(item.content.split())}”"
+
+    empty = f"nothing is in quarantine for user {caller.user!r}"
+    caller.print_page(entries, format_entry, encode=_entry_to_json, empty=empty)
+
+
+def _entry_to_json(entry: QuarantinedItem) -> dict[str, Any]:
+    return {**to_json_value(entry.item), "why": entry.why}
+
+
+@quarantine_app.add("approve")
+def approve_item(
+    id: _IdArgument,
+    *,
+    trust: Annotated[float | None, typer.Option(help="The trust it gets; default: unchanged.")] = None,
+    caller: CliContext,
+) -> None:
+    """Turn it into a fact, after you have read it. Exit code 1 when there is no such item."""
+
+    async def approve(memory: AgentMemory) -> MemoryItem:
+        return await memory.quarantine.approve(await _resolve_quarantined_id(memory, id), trust=trust)
+
+    item = caller.use_existing_memory(approve)
+    caller.print_result(item, f"approved {item.id}")
+
+
+@quarantine_app.add("drop")
+def drop_item(id: _IdArgument, *, caller: CliContext) -> None:
+    """Delete it. Exit code 1 when there is no such item."""
+
+    async def drop(memory: AgentMemory) -> tuple[str, bool]:
+        full_id = await _resolve_quarantined_id(memory, id)
+        return full_id, await memory.quarantine.drop(full_id)
+
+    full_id, is_dropped = caller.use_existing_memory(drop)
+    missing = f"there is nothing with the id {id} in quarantine"
+    caller.print_deletion(
+        {"id": full_id, "dropped": is_dropped}, f"dropped {full_id}", is_done=is_dropped, missing=missing
+    )
+
+
+async def _resolve_quarantined_id(memory: AgentMemory, prefix: str) -> str:
+    return select_id(prefix, [entry.id for entry in await memory.quarantine.list(_MAX_QUARANTINED_IDS)])

@@ -1,4 +1,4 @@
-"""Commands that maintain a store: statistics, lifecycle, export, import, backup, reembedding, migration."""
+"""Commands that maintain a store and this machine: doctor, lifecycle, export, import, keys, evaluation."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from recollect import __version__
 from recollect.cli.context import CliContext, SubcommandApp
 from recollect.cli.output import (
     OutputClosed,
     collect_redactions,
+    console,
     format_redactions,
     load_stats_lines,
     print_hint,
     print_json,
     print_text,
     show_progress,
+    strip_control_characters,
     to_json_value,
 )
 from recollect.errors import BadInput
@@ -31,9 +35,12 @@ from recollect.settings import Settings, load_effective
 from recollect.validation import format_count
 
 if TYPE_CHECKING:
+    from recollect.health.report import DoctorFinding, DoctorReport
     from recollect.portability.migration import MigrationReport
 
 
+FAILED_CHECKS = 1
+_STATUS_STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red"}
 _TIER_HELP = "A file or URL, or TIER=URL for one tier; may be given several times."
 
 
@@ -115,6 +122,66 @@ def import_memory(
         print_hint(format_redactions(redacted))
 
 
+def run_doctor(
+    *,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix",
+            help="Fix what can be fixed without losing data: file permissions, the write-ahead log, the reserve file, "
+            "the full-text and turn indexes, the receipts of erasures beside the store.",
+        ),
+    ] = False,
+    caller: CliContext,
+) -> None:
+    """Run 35 checks on a store: pass, warn or fail, why it matters, and the command that fixes it. Exit code 0 when
+    nothing failed, 1 when something did. The whole store is checked, for all users, and no stored content is printed.
+    """
+    from recollect.health.examine import examine_store
+
+    with show_progress(caller.as_json, is_single=True) as progress:
+        report = asyncio.run(examine_store(caller.store, fix=fix, progress=progress))
+    print_json(report) if caller.as_json else _show_report(report)
+    if not report.is_healthy:
+        raise typer.Exit(FAILED_CHECKS)
+
+
+def _show_report(report: DoctorReport) -> None:
+    from recollect.health.context import OPEN_FIRST_FIX
+
+    if console.is_terminal:
+        _show_table(report)
+    else:  # one line for each check, so that grep finds all of it
+        for finding in report.findings:
+            print_text(f"{_format_status(finding)}  {finding.id:<20} {finding.detail}")
+    not_checked = 0
+    for finding in report.findings:
+        # If a store does not open, most checks have the same fix.
+        if finding.status == "warn" and finding.fix == OPEN_FIRST_FIX:
+            not_checked += 1
+        elif finding.status != "pass":
+            print_text(f"\n{finding.status} {finding.id}: {finding.title}\n  why  {finding.why}\n  fix  {finding.fix}")
+    if not_checked:
+        print_text(f"\n{format_count(not_checked, 'check')} not run: {OPEN_FIRST_FIX}")
+    counts = report.counts
+    print_text(f"\n{counts['pass']} pass, {counts['warn']} warn, {counts['fail']} fail")
+
+
+def _show_table(report: DoctorReport) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in report.findings:
+        status = Text(_format_status(finding), _STATUS_STYLES[finding.status])
+        table.add_row(status, finding.id, Text(strip_control_characters(finding.detail)))
+    console.print(table, soft_wrap=False)
+
+
+def _format_status(finding: DoctorFinding) -> str:
+    return "fixed" if finding.is_fixed else finding.status
+
+
 def run_lifecycle(
     *,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and change nothing.")] = False,
@@ -176,7 +243,6 @@ def migrate_tiers(
 
 
 def _parse_target(values: Sequence[str]) -> str | dict[str, str]:
-    """Return one URL for everything, or a mapping of tiers to URLs."""
     from recollect.settings import STORED_TIERS
 
     targets: dict[str, str] = {}
@@ -238,3 +304,110 @@ def show_config(*, caller: CliContext) -> None:
 def show_version(*, as_json: JsonOption = False) -> None:
     """Print the version."""
     print_json({"version": __version__}) if as_json else print_text(__version__)
+
+
+key_app = SubcommandApp("Encrypt a store, change its key, or decrypt it. No other process may have it open.")
+
+
+@key_app.add("new")
+def create_key(
+    file: Annotated[Path, typer.Argument(help="A new file for the key, readable only by you.")], *, caller: CliContext
+) -> None:
+    """Create a random key. Keep a copy apart from the store's backups: without the key the store cannot be read."""
+    from recollect.stores.factory import create_key
+
+    path = create_key(file)
+    caller.print_result(
+        {"path": str(path)},
+        f"a new key is in {_shorten_path(path)}; set encryption_key_file to it, or RECOLLECT_ENCRYPTION_KEY_FILE",
+    )
+
+
+@key_app.add("set")
+def set_key(*, caller: CliContext) -> None:
+    """Encrypt a store with the key in the settings. Older backups are not encrypted: delete them."""
+    hint = "backups and exports that were made before are not encrypted: delete them"
+    _change_key(caller, "set", "encrypted", hint)
+
+
+@key_app.add("rotate")
+def rotate_key(
+    *,
+    to: Annotated[Path, typer.Option("--to", help="The file with the new key, as `recollect key new` creates it.")],
+    caller: CliContext,
+) -> None:
+    """Encrypt a store with the key in another file. Older backups need the old key."""
+    hint = f"now set encryption_key_file to {to}; backups that were made before need the old key"
+    _change_key(caller, to, "encrypted with the new key", hint)
+
+
+@key_app.add("remove")
+def remove_key(*, caller: CliContext) -> None:
+    """Decrypt a store; then remove the key from the settings."""
+    _change_key(caller, "remove", "decrypted", "now remove encryption_key and encryption_key_file from the settings")
+
+
+def _change_key(caller: CliContext, change: Literal["set", "remove"] | Path, outcome: str, hint: str) -> None:
+    from recollect.stores.factory import change_keys
+
+    changed = change_keys(caller.get_existing_store(), Settings.load(), change)
+    if caller.as_json:
+        print_json({"changed": [str(path) for path in changed]})
+        return
+    for path in changed:
+        print_text(f"{outcome}: {_shorten_path(path)}")
+    if changed:
+        print_hint(hint)
+    else:
+        print_text(f"nothing to do: it is {outcome} already")
+
+
+def _shorten_path(path: Path) -> Path:
+    """Return the path relative to the current directory if it is below it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+eval_app = SubcommandApp("Measure retrieval on public data.")
+
+
+@eval_app.add("locomo")
+def evaluate_locomo(path: Annotated[Path, typer.Argument(help="locomo10.json")], *, caller: CliContext) -> None:
+    """Measure recall of the evidence turns of LoCoMo's questions, categories 1 to 4.
+
+    Uses a temporary store. With --store it is a new file, or a database without an evaluation, and the data stays.
+    Every conversation is a separate user, so --user and --session have no effect.
+    """
+    from recollect.evals import locomo
+    from recollect.memory import AgentMemory
+
+    conversations = locomo.load_conversations(path)
+    if caller.store is not None and Path(caller.store).exists():
+        raise BadInput(f"{caller.store} exists already; use a new file for the evaluation")
+
+    async def measure() -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="recollect-eval-") as directory:
+            async with AgentMemory.open(caller.store or Path(directory) / "locomo.db", tenant="locomo") as memory:
+                if (await memory.scoped(user=conversations[0].id).stats()).items:
+                    raise BadInput(f"{caller.store} has an evaluation already; use a new file or another database")
+                return await locomo.evaluate(memory, conversations, progress)
+
+    with show_progress(caller.as_json) as progress:
+        result = asyncio.run(measure())
+    print_json(result) if caller.as_json else _show_locomo(result)
+
+
+def _show_locomo(result: dict[str, Any]) -> None:
+    turn_columns = ("recall@1", "recall@5", "recall@10", "recall@25", "ndcg@10")
+    session_columns = ("recall@5", "recall@10")
+    table = Table(title=f"LoCoMo, {result['questions']} questions")
+    table.add_column("questions")
+    for column in (*turn_columns, *(column.replace("recall", "session") for column in session_columns)):
+        table.add_column(column, justify="right")
+    rows = {"all": result, **result["by_category"], **result["by_conversation"]}
+    for name, row in rows.items():
+        cells = [row["turn"][column] for column in turn_columns]
+        cells += [row["session"][column] for column in session_columns]
+        table.add_row(name, *(f"{cell:.3f}" for cell in cells))
+    console.print(table)
+    console.print(f"search p50 {result['latency_ms']['p50']} ms, p95 {result['latency_ms']['p95']} ms")

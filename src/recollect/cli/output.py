@@ -25,7 +25,6 @@ from recollect.validation import format_count, format_size
 if TYPE_CHECKING:
     from recollect.health.stats import Stats
     from recollect.memory import AgentMemory
-    from recollect.models.usage import ModelUsage
 
 # Counting more facts would take longer than the number is worth.
 _MAX_COUNTED_FACTS = 1000
@@ -42,8 +41,6 @@ class OutputClosed(Exception):
 
 
 class OutputConsole(Console):
-    """A console that raises `OutputClosed` when its reader is gone."""
-
     def on_broken_pipe(self) -> None:
         raise OutputClosed
 
@@ -122,7 +119,6 @@ def show_progress(is_hidden: bool = False, *, is_single: bool = False) -> Iterat
 
 
 def format_item(item: MemoryItem) -> str:
-    """Return an item as one line."""
     marks = [f"key {item.key}"] if item.key is not None else []
     marks += ["pinned"] if item.pinned else []
     return " ".join(item.content.split()) + (f"  ({', '.join(marks)})" if marks else "")
@@ -140,20 +136,12 @@ def to_json_value(value: Any) -> Any:
         case Mapping():
             return dict(value)
         case MemoryItem():
-            return {
-                **{name: getattr(value, name) for name in _ITEM_FIELDS},
-                "user": value.scope.user,
-                "tier": value.tier,
-            }
+            shown = {name: getattr(value, name) for name in _ITEM_FIELDS}
+            return {**shown, "user": value.scope.user, "tier": value.tier}
         case Hit():
+            shown = {name: getattr(value, name) for name in ("item", "tier", "relevance", "score")}
             why = {"cosine": value.why.cosine, "words": value.why.matched, "parts": value.why.parts}
-            return {
-                "item": value.item,
-                "tier": value.tier,
-                "relevance": value.relevance,
-                "score": value.score,
-                "why": why,
-            }
+            return {**shown, "why": why}
         case LeftOut():
             return {"item": value.item, "tier": value.item.tier, "reason": value.reason}
     if hasattr(value, "as_json"):
@@ -169,13 +157,6 @@ def format_age(seconds: float) -> str:
         if seconds >= size:
             return format_count(int(seconds // size), unit)
     return format_count(max(0, int(seconds)), "second")
-
-
-def format_model_usage(usage: ModelUsage) -> str:
-    """Return calls, tokens and dollars of one model."""
-    dollars = "at an unknown price" if usage.usd is None else f"${usage.usd:.4f}"
-    tokens = usage.read + usage.written + usage.embedded
-    return f"{usage.model}: {tokens:,} tokens in {format_count(usage.calls, 'call')}, {dollars}"
 
 
 async def count_current_facts(memory: AgentMemory) -> tuple[int, str]:
@@ -198,44 +179,35 @@ async def load_stats_lines(memory: AgentMemory) -> tuple[Stats, list[str]]:
             text += f", {tier.oldest:%Y-%m-%d %H:%M} to {tier.newest:%Y-%m-%d %H:%M}"
         rows.append((name, text))
     total = f"{format_count(stats.all_items or 0, 'item')} in {format_count(stats.spaces or 0, 'scope')}"
-    rows += [
-        ("all users", total),
-        ("on disk", format_size(stats.bytes)),
-        ("model", stats.model or "none yet"),
-        *(("spent", format_model_usage(usage)) for usage in stats.spent),
-    ]
+    rows += [("all users", total), ("on disk", format_size(stats.bytes)), ("model", stats.model or "none yet")]
+    for usage in stats.spent:
+        dollars = "at an unknown price" if usage.usd is None else f"${usage.usd:.4f}"
+        tokens, calls = usage.read + usage.written + usage.embedded, format_count(usage.calls, "call")
+        rows.append(("spent", f"{usage.model}: {tokens:,} tokens in {calls}, {dollars}"))
     return stats, [f"{name:>{_LABEL_WIDTH}}  {value}" for name, value in rows]
-
-
-class _RedactionHandler(logging.Handler):
-    """Collects the kinds of redacted secrets from the log; a text may be checked several times."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.kinds: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        for kind in getattr(record, REDACTED_KINDS_KEY, ()):
-            if kind not in self.kinds:
-                self.kinds.append(kind)
 
 
 @contextmanager
 def collect_redactions() -> Iterator[list[str]]:
-    """Collect the kinds of secrets that are redacted within the block."""
-    log, handler = logging.getLogger("recollect.security"), _RedactionHandler()
+    """Collect the kinds of secrets that are redacted within the block, from the log."""
+    log = logging.getLogger("recollect.security")
+    kinds: list[str] = []
+
+    def collect(record: logging.LogRecord) -> bool:
+        kinds.extend(kind for kind in getattr(record, REDACTED_KINDS_KEY, ()) if kind not in kinds)
+        return False  # the caller prints them
+
     level = log.level
-    log.addHandler(handler)
+    log.addFilter(collect)
     log.setLevel(logging.INFO)
     try:
-        yield handler.kinds
+        yield kinds
     finally:
         log.setLevel(level)
-        log.removeHandler(handler)
+        log.removeFilter(collect)
 
 
 def format_redactions(kinds: list[str]) -> str:
-    """Return a sentence with the redacted kinds and the settings that keep them."""
     nouns = [f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" for kind in kinds]
     options = {"RECOLLECT_PERSONAL_DATA" if kind in PERSONAL_KINDS else "RECOLLECT_SECRETS" for kind in kinds}
     settings = ", ".join(f"{option}=allow" for option in sorted(options))

@@ -2,7 +2,7 @@
 
 from recollect.durable.checkpoints import Checkpoints, CheckpointVersion
 from recollect.durable.events import TaskEvent
-from recollect.durable.resumable_agent import ResumableAgent
 from recollect.durable.steps import StepContext, Timing, step
+from recollect.durable.task_runner import ResumableAgent
 
 __all__ = ["CheckpointVersion", "Checkpoints", "ResumableAgent", "StepContext", "TaskEvent", "Timing", "step"]

@@ -12,15 +12,7 @@ from typing import Any, get_args
 from recollect.clock import Clock
 from recollect.durable.events import EventEmitter, EventHandler
 from recollect.durable.lease import build_worker_name, claim_lease
-from recollect.durable.state_codec import (
-    SCHEMA,
-    CheckpointAuthor,
-    CheckpointDocument,
-    EncodedState,
-    State,
-    StateEncoder,
-    decode_document,
-)
+from recollect.durable.state_codec import SCHEMA, CheckpointDocument, EncodedState, State, StateEncoder, decode_document
 from recollect.durable.step_memory import RunMemory
 from recollect.durable.steps import UNDO_PREFIX, check_state
 from recollect.errors import BadInput, NotFound, StepFailed, StoreCorrupt
@@ -102,7 +94,7 @@ class Checkpoints:
     ) -> None:
         self._store = store
         self._space = scope.space("checkpoints")
-        self._author = CheckpointAuthor.of(scope)
+        self._author = (scope.user, scope.session)
         self.settings = settings
         self.clock = clock
         self._begin_run = begin_run
@@ -153,14 +145,12 @@ class Checkpoints:
 
     async def history(self, task_id: str) -> list[CheckpointVersion]:
         """Return the stored versions, newest first."""
-        versions = []
-        for checkpoint in await self._store.checkpoints(self._space, check_task_id(task_id)):
-            document = _decode_checkpoint(checkpoint)
-            state = None if document is None else document.state
-            versions.append(
-                CheckpointVersion(checkpoint.version, checkpoint.at, checkpoint.fence, document is not None, state)
-            )
-        return versions
+        checkpoints = await self._store.checkpoints(self._space, check_task_id(task_id))
+        states = [None if found is None else found.state for found in map(_decode_checkpoint, checkpoints)]
+        return [
+            CheckpointVersion(checkpoint.version, checkpoint.at, checkpoint.fence, state is not None, state)
+            for checkpoint, state in zip(checkpoints, states, strict=True)
+        ]
 
     async def tasks(
         self, status: TaskStatus | None = None, *, limit: int = 100, after: str | None = None

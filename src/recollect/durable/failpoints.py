@@ -27,14 +27,13 @@ RUN_POINTS = (
 OTHER_POINTS = ("stores.between", "migrate.before", "migrate.after")
 """Places between writes to several stores, and around each batch of a migration."""
 
-_ERASURE_PHASES = ("entered", "wiped", "deleted", "forgotten", "settled", "scanned", "finished")
-ERASURE_POINTS = tuple(f"erase.{phase}" for phase in _ERASURE_PHASES)
+ERASURE_POINTS = tuple(
+    f"erase.{phase}" for phase in ("entered", "wiped", "deleted", "forgotten", "settled", "scanned", "finished")
+)
 """Places between the phases of an erasure."""
 
-ACTIONS = ("kill9", "raise", "stop", "sleep")
-
 _ALL_POINTS = (*RUN_POINTS, *OTHER_POINTS, *ERASURE_POINTS)
-_RULE = re.compile(rf"(?P<action>{'|'.join(ACTIONS)})(:(?P<seconds>\d+(\.\d*)?|\.\d+))?(@(?P<visit>[1-9]\d*))?")
+_RULE = re.compile(r"(?P<action>kill9|raise|stop|sleep)(:(?P<seconds>\d+(\.\d*)?|\.\d+))?(@(?P<visit>[1-9]\d*))?")
 
 
 class FailPointReached(RuntimeError):
@@ -65,22 +64,16 @@ def arm_failpoints(text: str) -> Callable[[str], None]:
             with open(record, "a", encoding="utf-8") as file:
                 file.write(name + "\n")
         rule = rules.get(name)
-        if rule is not None and rule["visit"] in (None, str(visits[name])):
-            _execute_rule(rule, name)
+        if rule is None or rule["visit"] not in (None, str(visits[name])):
+            return
+        if rule["action"] == "raise":
+            raise FailPointReached(name)
+        if rule["action"] == "sleep":
+            time.sleep(float(rule["seconds"] or 0))  # blocks the event loop on purpose
+        else:
+            os.kill(os.getpid(), signal.SIGKILL if rule["action"] == "kill9" else signal.SIGSTOP)
 
     return act
-
-
-def _execute_rule(rule: re.Match[str], name: str) -> None:
-    match rule["action"]:
-        case "kill9":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        case "sleep":
-            time.sleep(float(rule["seconds"] or 0))  # blocks the event loop on purpose
-        case _:
-            raise FailPointReached(name)
 
 
 def _ignore(name: str) -> None:

@@ -9,8 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from recollect.durable.events import logger
 from recollect.durable.failpoints import reach_failpoint
@@ -83,22 +82,10 @@ class Heartbeat:
         self.is_lost = False
         self._reason = ""
         self._guarded: asyncio.Task[Any] | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._renew_repeatedly())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        await asyncio.wait([self._task])
 
     def check(self) -> None:
         """Raise `LeaseLost` if the store refused a renewal or the local deadline has passed."""
-        if not self.is_lost and self._timing.monotonic() >= self._deadline:
+        if self._timing.monotonic() >= self._deadline:
             self._mark_lost("its time ran out before it could be renewed")
         if self.is_lost:
             raise LeaseLost(self._reason)
@@ -125,7 +112,8 @@ class Heartbeat:
             raise LeaseLost(self._reason)
         return result
 
-    async def _renew_repeatedly(self) -> None:
+    async def renew_repeatedly(self) -> None:
+        """Renew the lease until it is lost."""
         renewals = _RENEWALS_PER_TTL
         try:
             while not self.is_lost:
@@ -166,21 +154,22 @@ class Heartbeat:
 
 @asynccontextmanager
 async def hold_lease(store: Tasks, request: LeaseRequest, timing: Timing) -> AsyncIterator[Heartbeat]:
-    """Claim a lease, renew it during the block and release it at the end.
-
-    Raises `LeaseHeld` while another worker has it, and `FencedOut` if it is lost during the block.
-    """
+    """Hold a lease during the block; raise `LeaseHeld` if another worker has it, and `FencedOut` if it is lost."""
     requested_at = timing.monotonic()
     lease = await claim_lease(store, request)
     reach_failpoint("claim.after")
-    async with Heartbeat(store, lease, request.ttl, timing, requested_at) as heartbeat:
+    heartbeat = Heartbeat(store, lease, request.ttl, timing, requested_at)
+    renewal = asyncio.create_task(heartbeat.renew_repeatedly())
+    try:
+        yield heartbeat
+    except (LeaseLost, FencedOut) as error:
+        reason = f"the lease of task {request.task!r} was lost: {error}; the work in progress is discarded"
+        raise FencedOut(reason) from error
+    finally:
         try:
-            yield heartbeat
-        except (LeaseLost, FencedOut) as error:
-            raise FencedOut(
-                f"the lease of task {request.task!r} was lost: {error}; the work in progress is discarded"
-            ) from error
-        finally:
             reach_failpoint("release.before")
             if not heartbeat.is_lost:
                 await release_lease(store, lease)
+        finally:
+            renewal.cancel()
+            await asyncio.wait([renewal])

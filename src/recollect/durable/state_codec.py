@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import BadInput, SchemaTooNew, StoreCorrupt
-from recollect.types import Scope
 
 SCHEMA = 1
 
@@ -26,17 +25,8 @@ _MIN_LONG_TEXT = 2048
 
 State = dict[str, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class CheckpointAuthor:
-    """The user and session that a checkpoint belongs to; erasing the user erases it."""
-
-    user: str
-    session: str | None = None
-
-    @classmethod
-    def of(cls, scope: Scope) -> CheckpointAuthor:
-        return cls(scope.user, scope.session)
+CheckpointAuthor = tuple[str, str | None]
+"""The user and session that a checkpoint belongs to; erasing the user erases it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +38,18 @@ class CheckpointDocument:
     author: CheckpointAuthor | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class EncodedState:
     """A checkpoint as JSON text, with the SHA-256 of its bytes."""
 
-    def __init__(self, text: str, sha256: str, masked: str, texts: Sequence[str], unused_copy: State) -> None:
-        self.text = text
-        self.sha256 = sha256
-        self._masked = masked
-        self._texts = texts
-        self._unused_copy: State | None = unused_copy
+    text: str
+    sha256: str
+    _masked: str
+    _texts: Sequence[str]
 
     def decode(self) -> State:
         """Return a new copy of the state."""
-        copy, self._unused_copy = self._unused_copy, None
-        if copy is None:
-            copy = _decode_state(self._masked)
+        copy: State = json.loads(self._masked)["state"]
         texts = iter(self._texts)  # texts are immutable, so that all copies share them
         for values, key in _iter_texts(copy) if self._texts else ():
             if values[key] == _MASK:
@@ -94,7 +81,7 @@ class StateEncoder:
         if working is not None:
             document["working"] = working
         if self._author is not None:
-            document["by"] = [self._author.user, self._author.session]
+            document["by"] = self._author
         try:
             masked = encode_json(document)
             self._encoded_texts = {text: self.encode_value(text) for text in texts}
@@ -104,21 +91,21 @@ class StateEncoder:
             text = "".join((first, *pairs)) if texts else masked
             data = text.encode()
             self._was_long = len(data) >= _MIN_LONG_TEXT
-            copy = _decode_state(masked)
+            copy = json.loads(masked)["state"]
             is_plain = copy == masked_state
         except (TypeError, ValueError, RecursionError):
-            check_storable("state", state)
+            _check_storable(state)
             raise
         # Each level opens a bracket, so only a state with more brackets than MAX_DEPTH can be too deep.
         if not is_plain or (masked.count("{") + masked.count("[") > MAX_DEPTH and is_deeper(copy, MAX_DEPTH)):
-            check_storable("state", state)
+            _check_storable(state)
         if len(data) > self._max_bytes:
             raise BadInput(
                 f"the state takes {len(data):,} bytes, and max_state is {self._max_bytes:,}; store large results "
                 "elsewhere and keep their names in the state, or raise the setting"
             )
         tail = parts[-1].encode() if texts else data
-        return EncodedState(text, self._compute_sha256(data[: -len(tail)], tail), masked, texts, copy)
+        return EncodedState(text, self._compute_sha256(data[: -len(tail)], tail), masked, texts)
 
     def encode_value(self, value: Any) -> str:
         """Return plain data as compact JSON; a long text of the last state is not encoded again."""
@@ -158,11 +145,6 @@ def _iter_texts(state: State) -> Iterator[tuple[dict[str, Any], str]]:
                     yield value, inner_key
 
 
-def _decode_state(text: str) -> State:
-    state: State = json.loads(text)["state"]
-    return state
-
-
 def encode_json(value: Any) -> str:
     """Return plain data as compact JSON."""
     return _ENCODER.encode(value)
@@ -177,17 +159,16 @@ def decode_document(schema: int, text: str) -> CheckpointDocument:
     try:
         document = json.loads(text)
         state, working = document["state"], document.get("working")
-        author = CheckpointAuthor(*document["by"]) if "by" in document else None
+        user, session = document.get("by") or (None, None)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreCorrupt(f"the checkpoint is damaged: {error}") from error
     if not isinstance(state, dict) or not isinstance(working, dict | None):
         raise StoreCorrupt("the checkpoint is damaged: its state is not an object")
-    return CheckpointDocument(state, working, author)
+    return CheckpointDocument(state, working, None if user is None else (user, session))
 
 
-def check_storable(name: str, value: Any) -> None:
-    """Raise `BadInput` with the path of the first value that JSON cannot hold."""
-    if problem := _find_problem(value, name):
+def _check_storable(state: Any) -> None:
+    if problem := _find_problem(state, "state"):
         raise BadInput(problem)
 
 

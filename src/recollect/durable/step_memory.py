@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count, islice
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import count, groupby, islice
+from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 from recollect.clock import Clock
@@ -20,6 +21,9 @@ from recollect.stores.overlay import BufferedStore
 from recollect.stores.writes import Append, Entry, Write
 from recollect.tiers.working import WorkingMemory
 from recollect.types import Tier
+
+StoreT = TypeVar("StoreT")
+WriteT = TypeVar("WriteT")
 
 StoreWrites = tuple[Store, Sequence[Write]]
 """A store and the writes for it."""
@@ -37,31 +41,25 @@ async def write_in_order(*parts: StoreWrites) -> None:
     A crash between two stores leaves the earlier parts without the later ones. Callers therefore name a source before
     what is derived from it, give every write a stable id, and repeat the whole call after a crash.
     """
-    batches: list[tuple[Store, list[Write]]] = []
-    for store, writes in parts:
-        if batches and batches[-1][0] is store:
-            batches[-1][1].extend(writes)
-        elif writes:
-            batches.append((store, list(writes)))
-    for index, (store, batch) in enumerate(batches):
-        if index:
-            reach_failpoint("stores.between")
+    for store, batch in _merge_parts(parts):
         await store.write(*batch)
 
 
 async def append_in_order(*parts: tuple[Log, Sequence[Append]]) -> list[list[Entry]]:
     """Append to several logs as `write_in_order` does; return the stored entries of each part."""
     stored: list[Entry | None] = []
-    rest = list(parts)
-    while rest:
-        log, batch = rest[0][0], list[Append]()
-        while rest and rest[0][0] is log:
-            batch += rest.pop(0)[1]
+    for log, batch in _merge_parts(parts):
         stored += await log.append(*batch)
-        if rest:
-            reach_failpoint("stores.between")
     entries = iter(stored)
     return [[entry for entry in islice(entries, len(appends)) if entry is not None] for _, appends in parts]
+
+
+def _merge_parts(parts: Sequence[tuple[StoreT, Sequence[WriteT]]]) -> Iterator[tuple[StoreT, list[WriteT]]]:
+    for index, (_, group) in enumerate(groupby((part for part in parts if part[1]), key=lambda part: id(part[0]))):
+        if index:
+            reach_failpoint("stores.between")
+        same_store = list(group)
+        yield same_store[0][0], [write for _, writes in same_store for write in writes]
 
 
 class EngineParts(Protocol):
@@ -78,10 +76,7 @@ class EngineParts(Protocol):
 
 
 class RunMemory:
-    """The memory of one task run. The first run of `owner` uses its working memory; parallel runs get their own.
-
-    `open_twin` opens the same memory over other stores, with ids that repeat when the step is retried.
-    """
+    """The memory of one task run. The first run of `owner` uses its working memory; parallel runs get their own."""
 
     def __init__(
         self, owner: Any, engine: EngineParts, open_twin: Callable[[TierStores, NextActionId | None], Any]
@@ -104,8 +99,10 @@ class RunMemory:
         """Return working memory for a checkpoint, without secrets; None if it is empty or must not be stored."""
         current = None if self.working.is_empty else self.working.snapshot()
         if current != self._last_snapshot:  # redaction is slow, and most steps change nothing
-            self._last_snapshot = current
-            self._redacted_snapshot = None if current is None else self._redact(current)
+            self._last_snapshot, self._redacted_snapshot = current, None
+            policy = RedactionPolicy.from_settings(self._engine.settings)
+            with suppress(SecretRefused):
+                self._redacted_snapshot = policy.redact_json("working memory", current).value if current else None
         return self._redacted_snapshot
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -128,8 +125,12 @@ class RunMemory:
             for tier in TIER_PROTOCOLS
         }
         # With one store, a failed attempt leaves nothing behind, so its ids need not repeat.
-        ids = _build_action_ids(write_ids) if len(buffered) > 1 else None
-        twin = self._open_twin(TierStores(by_tier, stores.urls), ids)
+        counter = count()
+
+        def build_next_id() -> str:
+            return hashlib.blake2b(f"{write_ids} {next(counter)}".encode(), digest_size=12).hexdigest()
+
+        twin = self._open_twin(TierStores(by_tier, stores.urls), build_next_id if len(buffered) > 1 else None)
         twin.working = self.working
         return twin
 
@@ -137,17 +138,3 @@ class RunMemory:
         """Release the working memory of the owner."""
         if self._borrows:
             _BUSY_OWNERS.discard(self._owner)
-
-    def _redact(self, snapshot: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the snapshot without secrets; None if the settings refuse text with secrets."""
-        policy = RedactionPolicy.from_settings(self._engine.settings)
-        try:
-            return cast(Mapping[str, Any], policy.redact_json("working memory", snapshot).value)
-        except SecretRefused:
-            return None
-
-
-def _build_action_ids(write_ids: str) -> Callable[[], str]:
-    """Return a generator of ids that repeats in the same order for every attempt at the step."""
-    counter = count()
-    return lambda: hashlib.blake2b(f"{write_ids} {next(counter)}".encode(), digest_size=12).hexdigest()

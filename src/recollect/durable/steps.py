@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
@@ -32,7 +32,7 @@ UNDO_PREFIX = "undo_"
 """Prefix of the journal key of a compensation."""
 
 _OPTIONS_ATTRIBUTE = "__recollect_step__"
-_STEP_NAME = re.compile(r"step_\d+_(.*)", re.DOTALL)
+_STEP_NAME = re.compile(r"step_\d+_.*", re.DOTALL)
 _MAX_BACKOFF_SECONDS = 30.0
 _MAX_POLL_SECONDS = 1.0
 
@@ -79,6 +79,7 @@ class StepOptions:
         return default if self.retries is None else self.retries + 1
 
 
+@dataclass(eq=False, repr=False)
 class StepContext(Generic[MemoryT]):
     """The context of one attempt at a step.
 
@@ -87,28 +88,17 @@ class StepContext(Generic[MemoryT]):
     the completion of the step. `working` is restored from the checkpoint when the task resumes.
     """
 
-    def __init__(
-        self,
-        *,
-        task_id: str,
-        planned: PlannedStep,
-        attempt: int,
-        run_memory: RunMemory,
-        write_ids: str,
-        is_lost: Callable[[], bool],
-        view: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.task_id = task_id
-        self.step = planned.name
-        self.attempt = attempt
-        self.idempotency_key = planned.idempotency_key
-        self._run_memory = run_memory
-        self._write_ids = write_ids
-        self._is_lost = is_lost
-        self._view = view
-        self._memory: Any = None
-        self._writes: list[tuple[Store, list[Write]]] = []
-        """The buffered writes, in order."""
+    task_id: str
+    step: str
+    attempt: int
+    idempotency_key: str
+    _run_memory: RunMemory
+    _write_ids: str
+    _is_lost: Callable[[], bool]
+    _view: Callable[[Any], Any] | None
+    _memory: Any = None
+    _writes: list[tuple[Store, list[Write]]] = field(default_factory=list)
+    """The buffered writes, in order."""
 
     @property
     def lost(self) -> bool:
@@ -165,11 +155,14 @@ def step(
     """
     if compensate is not None and not callable(compensate):
         raise BadInput(f"compensate must be a function that undoes the step; got {compensate!r:.80}")
+    error_types = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in error_types):
+        raise BadInput(f"retry_on must be an exception class or a tuple of them; got {retry_on!r:.80}")
     options = StepOptions(
         retries=None if retries is None else check_count("retries", retries),
         timeout=None if timeout is None else check_seconds("timeout", timeout),
-        backoff=_parse_backoff(backoff),
-        retry_on=_check_error_types(retry_on),
+        backoff=Backoff() if backoff is None else _parse_backoff(backoff),
+        retry_on=error_types,
         compensate=compensate,
         on_unknown=check_choice("on_unknown", on_unknown, ("retry", "skip", "ask")),
     )
@@ -194,19 +187,10 @@ def get_options(function: Callable[..., Any]) -> StepOptions:
 
 
 def _parse_backoff(backoff: Any) -> Backoff:
-    if backoff is None:
-        return Backoff()
     is_pair = isinstance(backoff, tuple) and len(backoff) == 2
     first, most = backoff if is_pair else (backoff, _MAX_BACKOFF_SECONDS)
     first, most = check_number("backoff", first), check_number("backoff", most)
     return Backoff(first, max(first, most))
-
-
-def _check_error_types(errors: Any) -> tuple[type[BaseException], ...]:
-    types = errors if isinstance(errors, tuple) else (errors,)
-    if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in types):
-        raise BadInput(f"retry_on must be an exception class or a tuple of them; got {errors!r:.80}")
-    return types
 
 
 def get_name(function: Callable[..., Any]) -> str:
@@ -318,33 +302,29 @@ def fit_plan(
             'names, use another task id, or set on_plan_change="by_name"'
         )
     new_names = _match_renamed_steps(missing, [planned for planned in plan if planned.name not in completed])
-    renamed = {old: new for old, new in new_names.items() if old in completed}
-    previous_names = {new: old for old, new in new_names.items() if old in begun}
-    return FittedPlan(
-        tuple(
-            replace(planned, previous_name=old, idempotency_key=journal[old].idempotency_key)
-            if (old := previous_names.get(planned.name))
-            else planned
-            for planned in plan
-        ),
-        {
-            **state,
-            "completed": [renamed.get(name, name) for name in completed],
-            "results": {renamed.get(name, name): result for name, result in state["results"].items()},
-        },
+    previous_names = {new_names[old]: old for old in begun if old in new_names}
+    new_plan = tuple(
+        replace(planned, previous_name=old, idempotency_key=journal[old].idempotency_key)
+        if (old := previous_names.get(planned.name))
+        else planned
+        for planned in plan
     )
+    new_completed = [new_names.get(name, name) for name in completed]
+    results = {
+        new_names.get(name, name) if name in completed else name: value for name, value in state["results"].items()
+    }
+    return FittedPlan(new_plan, {**state, "completed": new_completed, "results": results})
 
 
 def _match_renamed_steps(missing: Sequence[str], candidates: list[PlannedStep]) -> dict[str, str]:
     """Return the new name of each missing step: the first unmatched step with the same function name."""
     new_names: dict[str, str] = {}
     for old in missing:
-        match = _STEP_NAME.fullmatch(old)
-        for planned in candidates:
-            if match is not None and get_name(planned.function) == match[1]:
-                new_names[old] = planned.name
-                candidates.remove(planned)
-                break
+        function_name = old.split("_", 2)[2]
+        match = next((planned for planned in candidates if get_name(planned.function) == function_name), None)
+        if match is not None:
+            new_names[old] = match.name
+            candidates.remove(match)
     return new_names
 
 

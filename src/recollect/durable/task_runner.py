@@ -1,39 +1,54 @@
-"""The run of a task under its lease: each step is one intent, one call and one durable completion."""
+"""`ResumableAgent`, which runs and resumes tasks: each step is one intent, one call and one durable completion."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, Protocol
 
-from recollect.durable.checkpoints import Checkpoints, LoadedTask, build_journal_entry, build_save
-from recollect.durable.events import EventEmitter, EventKind, describe_error
+from recollect.durable.checkpoints import (
+    Checkpoints,
+    LoadedTask,
+    build_journal_entry,
+    build_save,
+    check_task_id,
+    parse_ttl,
+)
+from recollect.durable.events import EventEmitter, EventHandler, EventKind, describe_error
 from recollect.durable.failpoints import reach_failpoint
-from recollect.durable.lease import Heartbeat, LeaseLost
+from recollect.durable.lease import Heartbeat, LeaseLost, hold_lease
 from recollect.durable.state_codec import EncodedState, State
 from recollect.durable.step_memory import RunMemory, StoreWrites, write_in_order
 from recollect.durable.steps import (
     UNDO_PREFIX,
     FittedPlan,
+    PlanChangePolicy,
     PlannedStep,
     StepContext,
     StepOptions,
     Timing,
+    build_plan,
     check_state,
+    fit_plan,
+    hash_plan,
     is_async,
     make_idempotency_key,
     takes_context,
 )
-from recollect.errors import BadInput, Conflict, FencedOut, StepFailed, TaskPoisoned, UnknownOutcome
+from recollect.errors import BadInput, Conflict, FencedOut, LeaseHeld, StepFailed, TaskPoisoned, UnknownOutcome
 from recollect.security.redaction import RedactionPolicy
+from recollect.stores.leases import LeaseRequest
 from recollect.stores.writes import Journal, Save, SetStatus, Step, StepStatus, TaskStatus, Write
+from recollect.validation import check_choice, check_count, check_seconds
+
+OnConflict = Literal["raise", "wait", "return"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +66,14 @@ class Transition:
 BuildTransition = Callable[[Any, State], Transition]
 
 
+@dataclass(eq=False)
 class StepGaveUp(Exception):
     """A step that failed for good; `is_exhausted` tells whether all its attempts are used."""
 
-    def __init__(self, step: PlannedStep, attempt: int, error: Exception, *, is_exhausted: bool) -> None:
-        super().__init__(step.name)
-        self.step = step
-        self.attempt = attempt
-        self.error = error
-        self.is_exhausted = is_exhausted
+    step: PlannedStep
+    attempt: int
+    error: Exception
+    is_exhausted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +91,7 @@ class RunConfig:
 
 
 class TaskRun:
-    """A leased task: its last committed state and the version that the next commit must follow.
-
-    It makes calls, each exactly once: steps, and compensations of steps.
-    """
+    """A leased task: its last committed state, and the calls of its steps and of their compensations."""
 
     def __init__(
         self, config: RunConfig, heartbeat: Heartbeat, run_memory: RunMemory, loaded: LoadedTask, state: State
@@ -169,13 +180,14 @@ class TaskRun:
     async def _attempt(self, step: PlannedStep, attempt: int, build_transition: BuildTransition) -> Exception | None:
         """Run the body and commit its completion; return the error if this attempt failed."""
         context: StepContext[Any] = StepContext(
-            task_id=self.lease.task,
-            planned=step,
-            attempt=attempt,
-            run_memory=self._run_memory,
-            write_ids=f"{step.idempotency_key} {self._created_at}",
-            is_lost=lambda: self.heartbeat.is_lost,
-            view=None if is_async(step.function) else self.config.view,
+            self.lease.task,
+            step.name,
+            attempt,
+            step.idempotency_key,
+            self._run_memory,
+            f"{step.idempotency_key} {self._created_at}",
+            lambda: self.heartbeat.is_lost,
+            None if is_async(step.function) else self.config.view,
         )
         state = self.state
         try:
@@ -231,7 +243,7 @@ class TaskRun:
         return None
 
     async def _is_superseded(self) -> bool:
-        """Return whether another worker has changed the task; otherwise a conflict is about the step's memory."""
+        """Return True if another worker has changed the task; otherwise a conflict is about the step's memory."""
         task = await self.config.checkpoints._store.task(self.lease.space, self.lease.task, hidden=True)
         return task is None or (task.fence, task.version) != (self.lease.fence, self.version)
 
@@ -272,7 +284,11 @@ class Compensation:
         undos = [self._plan_undo(planned) for planned in self.pending]
         for planned, undo, next_undo in zip_longest(self.pending, undos, undos[1:]):
             if undo is undos[0]:
-                await self._begin(undo, *writes, run.build_status("compensating"))
+                attempts, entry = run.attempts.get(undo.name, 0), run.journal.get(undo.name)
+                if attempts >= run.config.max_attempts and entry is not None:
+                    reason = RuntimeError(entry.error or "the process ended during the call")
+                    await self._poison(StepGaveUp(undo, attempts, reason, is_exhausted=True))
+                await run.begin(undo, *writes, run.build_status("compensating"))
             try:
                 await run.perform(undo, partial(self._build_transition, planned, next_undo))
             except StepGaveUp as failure:
@@ -293,23 +309,14 @@ class Compensation:
         key = make_idempotency_key(run.lease.space, run.lease.task, name)
         return PlannedStep(name, compensate, StepOptions(), bool(takes_context(compensate)), key)
 
-    async def _begin(self, undo: PlannedStep, *writes: Write) -> None:
-        attempts, entry = self._run.attempts.get(undo.name, 0), self._run.journal.get(undo.name)
-        if attempts >= self._run.config.max_attempts and entry is not None:
-            error = RuntimeError(entry.error or "the process ended during the call")
-            await self._poison(StepGaveUp(undo, attempts, error, is_exhausted=True))
-        await self._run.begin(undo, *writes)
-
     def _build_transition(
         self, planned: PlannedStep, next_undo: PlannedStep | None, _: Any, state: State
     ) -> Transition:
         run = self._run
         committed = run.state
-        new_state: dict[str, Any] = {
-            **state,
-            "completed": [name for name in committed["completed"] if name != planned.name],
-            "results": {name: result for name, result in committed["results"].items() if name != planned.name},
-        }
+        completed = [name for name in committed["completed"] if name != planned.name]
+        results = {name: result for name, result in committed["results"].items() if name != planned.name}
+        new_state: dict[str, Any] = {**state, "completed": completed, "results": results}
         known = run.journal.get(planned.name)
         attempts = run.attempts.get(planned.name, known.attempts if known is not None else 1)
         entry = run.build_entry(planned, "compensated", attempts)
@@ -331,8 +338,7 @@ class TaskRunner:
 
     def __init__(self, run: TaskRun, fit: FittedPlan, loaded: LoadedTask) -> None:
         self._run = run
-        self._plan = fit.plan
-        self._pending = fit.pending
+        self._plan, self._pending = fit.plan, fit.pending
         self._completed: list[str] = [*fit.state["completed"]]
         self._is_reopened = loaded.task is not None and loaded.task.status == "done"
         """The task was done, and its plan has grown since."""
@@ -343,9 +349,8 @@ class TaskRunner:
     async def run(self) -> State:
         """Run all pending steps and return the final state."""
         emit, task = self._run.config.events.emit, self._run.lease.task
-        pending = {planned.name for planned in self._pending}
         for planned in self._plan:
-            if planned.name not in pending:
+            if planned not in self._pending:
                 await emit("skipped", task, planned.name)
         is_begun = False
         for step, next_step in zip_longest(self._pending, self._pending[1:]):
@@ -404,14 +409,10 @@ class TaskRunner:
 
     async def _skip(self, step: PlannedStep, entry: Step, *, is_last: bool) -> None:
         run = self._run
-        result = json.loads(entry.result) if entry.result is not None else None
-        transition = self._build_transition(step, None, is_last, result, run.state)
+        transition = self._build_transition(step, None, is_last, json.loads(entry.result or "null"), run.state)
         encoded = run.encode_state(transition.state)
-        await run.write(
-            run.build_save(encoded, transition.status),
-            run.build_entry(step, "completed", entry.attempts, result=entry.result),
-            *run.close_previous_name(step),
-        )
+        completed = run.build_entry(step, "completed", entry.attempts, result=entry.result)
+        await run.write(run.build_save(encoded, transition.status), completed, *run.close_previous_name(step))
         run.mark_committed(encoded)
         self._is_saved = True
         self._completed.append(step.name)
@@ -442,3 +443,130 @@ class TaskRunner:
             f"step {step.name!r} of task {task!r} failed with a non-retryable error: {error}; fix the cause and run "
             "the task again"
         ) from failure.error
+
+
+class HasCheckpoints(Protocol):
+    """An object with checkpoints, such as `AgentMemory`."""
+
+    @property
+    def checkpoints(self) -> Checkpoints: ...
+
+
+class ResumableAgent:
+    """Runner of tasks that resume after a crash. A completed step does not run again, unless its checkpoint is damaged.
+
+    Steps run at least once, and state transitions apply exactly once. External effects happen effectively once if the
+    service honors `ctx.idempotency_key`. `max_attempts` limits the attempts at a step in all runs together. If another
+    worker has the task, `on_conflict` raises `LeaseHeld`, waits, or returns the stored state.
+    """
+
+    def __init__(
+        self,
+        memory: HasCheckpoints,
+        *,
+        lease_ttl: float = 30,
+        max_attempts: int = 5,
+        on_conflict: OnConflict = "raise",
+        on_plan_change: PlanChangePolicy = "raise",
+        on_event: EventHandler | None = None,
+        ttl: float | None = None,
+        _timing: Timing = Timing(),
+    ) -> None:
+        self._checkpoints = memory.checkpoints
+        self._on_conflict: OnConflict = check_choice("on_conflict", on_conflict, ("raise", "wait", "return"))
+        self._on_plan_change: PlanChangePolicy = check_choice("on_plan_change", on_plan_change, ("raise", "by_name"))
+        self._config = RunConfig(
+            checkpoints=memory.checkpoints,
+            events=EventEmitter(on_event, memory.checkpoints.clock),
+            timing=_timing,
+            max_attempts=check_count("max_attempts", max_attempts, minimum=1),
+            lease_ttl=timedelta(seconds=check_seconds("lease_ttl", lease_ttl)),
+            ttl=None if ttl is None else parse_ttl(ttl),
+        )
+
+    async def run(
+        self, task_id: str, steps: Iterable[Callable[..., Any]], initial_state: Mapping[str, Any] | None = None
+    ) -> State:
+        """Run the remaining steps of a task and return its state; a finished task returns at once.
+
+        `initial_state` starts a new task; a task that exists continues with its own state.
+        """
+        plan = build_plan(steps, self._checkpoints._space, check_task_id(task_id))
+        initial = check_state(dict(initial_state) if isinstance(initial_state, Mapping) else initial_state or {})
+        self._checkpoints._build_encoder().encode(initial)
+        while True:
+            try:
+                return await self._run(task_id, plan, initial)
+            except (LeaseHeld, FencedOut):
+                if self._on_conflict == "raise":
+                    raise
+            if self._on_conflict == "return":
+                # An expired task counts too: its worker decides by its own clock.
+                document = await self._checkpoints._load_newest(task_id, self._config.events, hidden=True)
+                return initial if document is None else document.state
+            await self._config.timing.sleep_before_claim(self._config.lease_ttl)
+
+    def _set_memory_view(self, view: Callable[[Any], Any]) -> None:
+        """Wrap the memory of steps that run in a thread with `view`."""
+        self._config = replace(self._config, view=view)
+
+    async def _run(self, task_id: str, plan: tuple[PlannedStep, ...], initial: State) -> State:
+        """Claim the task, run what is left, and release the lease."""
+        config, checkpoints = self._config, self._checkpoints
+        # Events are emitted only by the load under the lease, so that each is emitted once.
+        loaded = await checkpoints._load_task(task_id, EventEmitter(None, checkpoints.clock))
+        fit = self._fit_plan(loaded, plan, initial)
+        if loaded.task is not None and loaded.task.status == "done" and not fit.pending:
+            return fit.state
+        owner = checkpoints._make_worker_name()
+        request = LeaseRequest(checkpoints._space, task_id, owner, config.lease_ttl, hash_plan(plan))
+        try:
+            async with hold_lease(checkpoints._store, request, config.timing) as heartbeat:
+                return await self._run_under_lease(heartbeat, plan, initial)
+        except FencedOut as error:
+            await config.events.emit("lost", task_id, detail=str(error))
+            raise
+
+    async def _run_under_lease(self, heartbeat: Heartbeat, plan: tuple[PlannedStep, ...], initial: State) -> State:
+        """Run what is left according to the stored task, which no other worker can change now."""
+        loaded = await self._checkpoints._load_task(heartbeat.lease.task, self._config.events)
+        fit = self._fit_plan(loaded, plan, initial)
+        run_memory = self._checkpoints._begin_run()
+        try:
+            if loaded.working is not None:
+                run_memory.restore(loaded.working)
+            run = TaskRun(self._config, heartbeat, run_memory, loaded, fit.state)
+            if loaded.task is not None and loaded.task.status == "compensating":
+                failed = [note for note in loaded.journal.values() if note.status in ("poisoned", "failed")]
+                name, error = next(((note.key, note.error) for note in failed if note.error), ("unknown", "unknown"))
+                await Compensation(run, fit.plan).run(name, error)
+            return await TaskRunner(run, fit, loaded).run()
+        finally:
+            run_memory.end_run()
+
+    def _fit_plan(self, loaded: LoadedTask, plan: tuple[PlannedStep, ...], initial: State) -> FittedPlan:
+        _check_runnable(loaded)
+        state = initial if loaded.document is None else check_state(loaded.document.state)
+        return fit_plan(plan, state, loaded.journal, self._on_plan_change)
+
+
+def _check_runnable(loaded: LoadedTask) -> None:
+    """Raise `TaskPoisoned` or `StepFailed` if the task needs a decision first."""
+    if loaded.task is None:
+        return
+    task, status = loaded.task.id, loaded.task.status
+    stuck = [entry for entry in loaded.journal.values() if entry.status == "poisoned"]
+    is_undo_stuck = any(entry.key.startswith(UNDO_PREFIX) for entry in stuck)
+    if status == "poisoned" or (status == "compensating" and is_undo_stuck):
+        last = stuck[-1] if stuck else None
+        reason = f"{last.key!r} failed {last.attempts} times ({last.error})" if last else "no step says why"
+        raise TaskPoisoned(
+            f"task {task!r} is poisoned: {reason}; fix the cause, call `await memory.checkpoints.retry({task!r})`, and "
+            "run the task again"
+        )
+    if status == "failed" and loaded.is_compensated:
+        raise StepFailed(f"task {task!r} failed and was undone; run the steps under another id")
+    if status == "failed":
+        raise StepFailed(
+            f"task {task!r} was cancelled; call `await memory.checkpoints.retry({task!r})` before running it again"
+        )

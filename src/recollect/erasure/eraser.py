@@ -7,11 +7,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from recollect.clock import Clock, to_utc
 from recollect.durable.failpoints import reach_failpoint
 from recollect.erasure import ledger
-from recollect.erasure.receipt_file import find_chain_faults, read_receipt_file
+from recollect.erasure.ledger import find_chain_faults, read_receipt_file
 from recollect.erasure.selection import ErasureSelector, find_subject
 from recollect.erasure.subject import ErasureSubject
 from recollect.errors import Conflict, StoreUnavailable, Unsupported
@@ -63,7 +64,12 @@ class Eraser:
         While a store is down, data that depends on it is not deleted. The receipt then says what it waits for. With
         `thorough`, files that a database server shares between databases are overwritten, too.
         """
-        self._check_supported()
+        unable = [type(store).__name__ for store in self._all_stores if not isinstance(store, ErasureStore)]
+        if unable:
+            raise Unsupported(
+                f"nothing was erased: {', '.join(unable)} cannot prove an erasure; "
+                "use SQLite, PostgreSQL, Redis or Chroma for every tier"
+            )
         async with self._lock:
             id, now = self._new_id(), to_utc(self._clock())
             await ledger.enter_erasure(self._stores, id, subject, now)
@@ -82,10 +88,7 @@ class Eraser:
             return receipts
 
     async def catch_up(self) -> list[ErasureReceipt]:
-        """Delete what was erased after this copy of a store was made, and what was requested but not deleted.
-
-        Call it before the stores serve any reads. Returns the receipts of these erasures.
-        """
+        """Complete the deletions that this copy of a store lacks, before it serves any reads; return their receipts."""
         async with self._lock:
             for store in self._stores:
                 await ledger.import_receipt_file(store)
@@ -98,17 +101,14 @@ class Eraser:
         return await ledger.list_receipts(self._stores)
 
     async def verify(self, receipt: ErasureReceipt) -> Verification:
-        """Recompute the chain of a receipt, and scan the stores for the erased data again.
-
-        A pending receipt is replaced by the final receipt of the same erasure.
-        """
+        """Recompute the chain of a receipt, or of the final one if it is pending, and scan for its data again."""
         if not receipt.complete:
             final = next((other for other in await self.list_receipts() if other.id == receipt.id), None)
             if final is None:
                 fault = "it is still pending; run `recollect lifecycle` to continue it"
                 return Verification((fault,), ByteScan())
             receipt = replace(final, evidence_key=receipt.evidence_key)
-        key, faults = _decode_key(receipt), list[str]()
+        key, faults = _decode_key(receipt.evidence_key), list[str]()
         if key and _hash_key(key) != receipt.evidence_key_sha256:
             faults.append("the evidence key is not that of the receipt")
         if receipt.sha256 != receipt.digest:
@@ -130,9 +130,9 @@ class Eraser:
             faults.append(f"the files still contain {scan.found} pieces and {scan.words} terms of the erased data")
         return Verification(tuple(faults), scan)
 
-    async def _resume_others(self, id: str | None, *, deferrable: bool = False) -> list[ErasureReceipt]:
+    async def _resume_others(self, id: str | None, **purge: bool) -> list[ErasureReceipt]:
         others = [other for other in await self._find_unfinished() if other != id]
-        return [await self._attempt_erasure(other, None, deferrable=deferrable) for other in others]
+        return [await self._attempt_erasure(other, None, **purge) for other in others]
 
     async def _find_unfinished(self, phases: Sequence[str] = ("entered", "deleted")) -> list[str]:
         return list(dict.fromkeys(row.id for row in await self._read_open_rows() if row.phase in phases))
@@ -147,21 +147,17 @@ class Eraser:
                 continue
         return rows
 
-    async def _attempt_erasure(
-        self, id: str, subject: ErasureSubject | None, *, thorough: bool = False, deferrable: bool = False
-    ) -> ErasureReceipt:
+    async def _attempt_erasure(self, id: str, subject: ErasureSubject | None, **purge: bool) -> ErasureReceipt:
         """Run the remaining phases; if a store is down, return a pending receipt that says so."""
         try:
-            return await self._run_phases(id, subject, thorough=thorough, deferrable=deferrable)
+            return await self._run_phases(id, subject, **purge)
         except StoreUnavailable as error:
             rows = [row for row in await self._read_open_rows() if row.id == id]
             if not rows:
                 raise
-            return _build_receipt(rows, [ByteScan(waits=(str(error),)), *(ByteScan() for _ in rows[1:])])
+            return _build_receipt(rows, [ByteScan(waits=(str(error),))])
 
-    async def _run_phases(
-        self, id: str, subject: ErasureSubject | None, *, thorough: bool = False, deferrable: bool = False
-    ) -> ErasureReceipt:
+    async def _run_phases(self, id: str, subject: ErasureSubject | None, **purge: bool) -> ErasureReceipt:
         await ledger.sync_ledgers(self._stores)
         stores = [store for store in self._stores if await _read_row(store, id) is not None]
         # Facts before logs: the logs say which facts were made of the subject's entries.
@@ -175,10 +171,7 @@ class Eraser:
         rows = [row for store in stores if (row := await _read_row(store, id)) is not None]
         entries = list(zip(stores, rows, strict=True))
         # A complete row was scanned before, perhaps with a server stopped, and is not purged or scanned again.
-        purged = [
-            row.receipt is not None or await store.purge_copies(thorough=thorough, deferrable=deferrable)
-            for store, row in entries
-        ]
+        purged = [row.receipt is not None or await store.purge_copies(**purge) for store, row in entries]
         reach_failpoint("erase.settled")
         scans = [
             await store.scan(row.evidence, row.key) if row.receipt is None else row.receipt.scan
@@ -202,10 +195,8 @@ class Eraser:
     async def _delete_rows(self, store: ErasureStore, row: ErasureRecord, subject: ErasureSubject | None) -> bool:
         """Delete until nothing is left; return False if concurrent writes kept adding data."""
         for tries in range(_MAX_DELETE_ROUNDS):
-            known_subject = subject or await find_subject(store, row)
-            rows = (
-                None if known_subject is None else await ErasureSelector(known_subject, self._stores).select_rows(store)
-            )
+            found = subject or await find_subject(store, row)
+            rows = None if found is None else await ErasureSelector(found, self._stores).select_rows(store)
             if not rows:
                 return True
             try:
@@ -214,14 +205,6 @@ class Eraser:
             except Conflict:
                 await back_off(tries)
         return False
-
-    def _check_supported(self) -> None:
-        unable = [type(store).__name__ for store in self._all_stores if not isinstance(store, ErasureStore)]
-        if unable:
-            raise Unsupported(
-                f"nothing was erased: {', '.join(unable)} cannot prove an erasure; "
-                "use SQLite, PostgreSQL, Redis or Chroma for every tier"
-            )
 
 
 async def _scan_again(store: ErasureStore, row: ErasureRecord, key: bytes) -> ByteScan:
@@ -235,9 +218,9 @@ def _hash_key(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest() if key else ""
 
 
-def _decode_key(receipt: ErasureReceipt) -> bytes:
+def _decode_key(evidence_key: str) -> bytes:
     try:
-        return bytes.fromhex(receipt.evidence_key)
+        return bytes.fromhex(evidence_key)
     except ValueError:
         return b"?"  # not the key of any receipt
 
@@ -248,10 +231,9 @@ async def _read_row(store: ErasureStore, id: str) -> ErasureRecord | None:
 
 def _build_receipt(rows: Sequence[ErasureRecord], scans: Sequence[ByteScan]) -> ErasureReceipt:
     """Return a pending receipt over the rows of all stores."""
-    first, erased, merged = rows[0], Counter[str](), ByteScan()
-    for row, scan in zip(rows, scans, strict=True):
+    first, erased = rows[0], Counter[str]()
+    for row in rows:
         erased.update(row.erased)
-        merged = merged.merge(scan)
     key = next((row.key for row in rows if row.key), b"")
     deletions = [row.deleted_at for row in rows if row.deleted_at is not None]
     return ErasureReceipt(
@@ -263,7 +245,7 @@ def _build_receipt(rows: Sequence[ErasureRecord], scans: Sequence[ByteScan]) -> 
         deleted_at=max(deletions) if len(deletions) == len(rows) else None,
         erased=dict(sorted(erased.items())),
         rederived=sum(row.rederived for row in rows),
-        scan=merged,
+        scan=reduce(ByteScan.merge, scans, ByteScan()),
         evidence_key_sha256=_hash_key(key),
         evidence_key=key.hex(),
     )

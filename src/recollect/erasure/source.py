@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recollect.erasure.dependents import build_procedure_writes, unlink_item
-from recollect.erasure.selection import iter_items
+from recollect.erasure.selection import build_procedure_writes, unlink_item
 from recollect.stores.base import Log
 from recollect.stores.factory import TierStores
+from recollect.stores.filters import Where
 from recollect.stores.writes import Delete, Drop, Entry, Put, Write
 from recollect.tiers.conversation import covered_seq
+from recollect.tiers.indexing import find_all
 from recollect.tiers.log_entries import read_all_entries
 from recollect.tiers.messages import ROLES
-from recollect.types import MemoryItem, Scope, Space, Tier, get_site, get_turn_space, make_content_id
+from recollect.types import MemoryItem, Scope, Space, get_site, get_turn_space, make_content_id
 from recollect.validation import check_text
 
 _BATCH_SIZE = 500
@@ -43,17 +44,14 @@ async def forget_source(stores: TierStores, scope: Scope, source: str) -> Source
     """
     check_text("source", source)
     entry_ids: list[str] = []
-    tiers: tuple[Tier, ...] = ("conversation", "episodic")
     records = stores.records("semantic")
-    for tier in tiers:
-        for space, entries in (await _delete_entries(stores.log(tier), scope.space(tier), source)).items():
-            entry_ids += [entry.id for entry in entries]
+    for tier in ("conversation", "episodic"):
+        for space, ids in (await _delete_entries(stores.log(tier), scope.space(tier), source)).items():
+            entry_ids += ids
             if tier == "conversation":
-                await records.write(
-                    *(Delete(get_turn_space(scope), make_content_id(space, entry.id)) for entry in entries)
-                )
-    facts = [item async for item in iter_items(records, scope.space("semantic"))]
-    quarantined = [item async for item in iter_items(records, scope.space("quarantine"))]
+                await records.write(*(Delete(get_turn_space(scope), make_content_id(space, id)) for id in ids))
+    facts = await find_all(records, Where(scope.space("semantic")))
+    quarantined = await find_all(records, Where(scope.space("quarantine")))
     deleted = _find_derived_ids([*facts, *quarantined], source, set(entry_ids))
     by_id = {item.id: item for item in facts}
     unlinked = [(item, unlink_item(item, by_id, deleted)) for item in facts if item.id not in deleted]
@@ -64,7 +62,7 @@ async def forget_source(stores: TierStores, scope: Scope, source: str) -> Source
     for at in range(0, len(writes), _BATCH_SIZE):
         await records.write(*writes[at : at + _BATCH_SIZE])
     procedures, space = stores.records("procedural"), scope.space("procedural")
-    versions = [item async for item in iter_items(procedures, space)]
+    versions = await find_all(procedures, Where(space))
     version_writes = build_procedure_writes(space, versions, lambda item: _is_from_source(item.source, source), None)
     if version_writes:
         await procedures.write(*version_writes)
@@ -81,27 +79,22 @@ def _find_derived_ids(items: list[MemoryItem], source: str, entry_ids: set[str])
     """Return the ids of items from the source, and of items derived from these or from the deleted entries."""
     deleted = {item.id for item in items if _is_from_source(item.source, source)}
     by_id = {item.id: item for item in items}
-    while True:
-        lost = deleted | entry_ids
-        derived = {item.id for item in items if item.id not in deleted and _is_derived(item, lost, by_id)}
-        if not derived:
-            return deleted
+    while derived := {
+        item.id for item in items if item.id not in deleted and _is_derived(item, deleted | entry_ids, by_id)
+    }:
         deleted |= derived
+    return deleted
 
 
 def _is_derived(item: MemoryItem, lost: set[str], by_id: Mapping[str, MemoryItem]) -> bool:
     """Return True if a parent is lost, unless that parent was merged into the item because it said the same."""
-    for id in item.derived_from:
-        parent = by_id.get(id)
-        is_merged = parent is not None and parent.superseded_by in (item.id, *item.derived_from)
-        if id in lost and not (is_merged and parent is not None and parent.superseded_by is not None):
-            return True
-    return False
+    twins = (item.id, *item.derived_from)
+    return any(id in lost and not (id in by_id and by_id[id].superseded_by in twins) for id in item.derived_from)
 
 
-async def _delete_entries(log: Log, owner: Space, source: str) -> dict[Space, list[Entry]]:
-    """Delete log entries from the source, and summaries of them; return them by log."""
-    deleted: dict[Space, list[Entry]] = {}
+async def _delete_entries(log: Log, owner: Space, source: str) -> dict[Space, list[str]]:
+    """Delete log entries from the source, and summaries of them; return their ids by log."""
+    deleted: dict[Space, list[str]] = {}
     for space in await log.logs(owner):
         entries = await read_all_entries(log, space)
         found = [entry for entry in entries if _is_entry_from_source(space, entry, source)]
@@ -111,7 +104,7 @@ async def _delete_entries(log: Log, owner: Space, source: str) -> dict[Space, li
         if space.tier == "conversation":
             found += [entry for entry in entries if entry.kind not in ROLES and covered_seq(entry) >= first]
         await log.write(Drop(space, tuple(entry.seq for entry in found)))
-        deleted[space] = found
+        deleted[space] = [entry.id for entry in found]
     return deleted
 
 

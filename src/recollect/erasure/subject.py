@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from recollect.errors import BadInput
+from recollect.stores.erasure import ErasureRecord
 from recollect.types import MemoryItem, Scope, Space
 
 SCOPE_PARTS = ("tenant", "user", "agent", "session")
@@ -44,10 +44,11 @@ class ErasureSubject:
         return cls(**names)  # type: ignore[arg-type]
 
     @classmethod
-    def from_scope(cls, parts: Iterable[str], scope: Scope | Space) -> ErasureSubject | None:
-        """Return the subject with the given parts of a scope; None if one of them is empty."""
-        names = {part: getattr(scope, part) for part in parts}
-        return cls(**names) if all(names.values()) else None
+    def match(cls, erasure: ErasureRecord, names: Scope | Space, salt: bytes) -> ErasureSubject | None:
+        """Return the subject with the erased parts of `names` if its hash is that of the erasure."""
+        parts = {part: getattr(names, part) for part in erasure.parts}
+        subject = cls(**parts) if all(parts.values()) else None
+        return subject if subject is not None and subject.digest(salt) == erasure.subject else None
 
     @property
     def parts(self) -> tuple[str, ...]:

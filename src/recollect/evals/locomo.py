@@ -75,14 +75,12 @@ class LocomoConversation:
 
 @dataclass(slots=True)
 class LocomoTally:
-    """Measures of a set of questions."""
-
     turn: dict[str, list[float]] = field(default_factory=dict)
     session: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, ranking: list[str], question: LocomoQuestion) -> None:
-        sessions = list(dict.fromkeys(_get_session(turn) for turn in ranking))
-        wanted = frozenset(_get_session(turn) for turn in question.evidence)
+        sessions = list(dict.fromkeys(turn.partition(":")[0] for turn in ranking))
+        wanted = frozenset(turn.partition(":")[0] for turn in question.evidence)
         for k in (1, 5, 10, 25):
             self.turn.setdefault(f"recall@{k}", []).append(compute_recall(k, ranking, question.evidence))
         self.turn.setdefault("ndcg@10", []).append(compute_ndcg(10, ranking, question.evidence))
@@ -114,10 +112,7 @@ def load_conversations(path: Path) -> list[LocomoConversation]:
 async def evaluate(
     memory: AgentMemory, conversations: list[LocomoConversation], progress: ProgressCallback
 ) -> dict[str, Any]:
-    """Store every turn with the public API, search for every question with the defaults, and return the measures.
-
-    Each conversation is a separate user. `min_relevance` is 0, since the ranking is measured and not the threshold.
-    """
+    """Store every turn and search for every question, each conversation as a user; return the measures."""
     total, by_category = LocomoTally(), {number: LocomoTally() for number in CATEGORIES}
     by_conversation: dict[str, LocomoTally] = {}
     seconds: list[float] = []
@@ -128,7 +123,14 @@ async def evaluate(
         mine = memory.scoped(user=conversation.id)
         for start in range(0, len(conversation.turns), 128):
             batch = conversation.turns[start : start + 128]
-            await mine.semantic.add_many(map(_build_fact, batch))
+            await mine.semantic.add_many(
+                {
+                    "content": turn.text,
+                    "metadata": {"turn_id": turn.id},
+                    **{name: getattr(turn, name) for name in ("session", "position", "speaker", "at")},
+                }
+                for turn in batch
+            )
             stored += len(batch)
             progress(Progress("storing turns", stored, turns))
         tally = by_conversation.setdefault(conversation.id, LocomoTally())
@@ -152,17 +154,6 @@ async def evaluate(
     }
 
 
-def _build_fact(turn: LocomoTurn) -> dict[str, Any]:
-    return {
-        "content": turn.text,
-        "metadata": {"turn_id": turn.id},
-        "session": turn.session,
-        "position": turn.position,
-        "speaker": turn.speaker,
-        "at": turn.at,
-    }
-
-
 def _parse_conversation(number: int, raw: dict[str, Any]) -> LocomoConversation:
     dialogue = raw["conversation"]
     turns: list[LocomoTurn] = []
@@ -170,7 +161,9 @@ def _parse_conversation(number: int, raw: dict[str, Any]) -> LocomoConversation:
     for name in sessions:
         at = datetime.strptime(dialogue[f"{name}_date_time"], _TIME_FORMAT).replace(tzinfo=UTC)
         for position, turn in enumerate(dialogue[name]):
-            turns.append(LocomoTurn(turn["dia_id"], name, position, turn["speaker"], _build_turn_text(turn), at))
+            caption = turn.get("blip_caption")
+            text = f"{turn['text']} [shares image: {caption}]" if caption else str(turn["text"])
+            turns.append(LocomoTurn(turn["dia_id"], name, position, turn["speaker"], text, at))
     ids = {turn.id for turn in turns}
     questions = [
         LocomoQuestion(str(question["question"]), question["category"], evidence)
@@ -180,16 +173,7 @@ def _parse_conversation(number: int, raw: dict[str, Any]) -> LocomoConversation:
     return LocomoConversation(str(raw.get("sample_id", f"conversation-{number}")), tuple(turns), tuple(questions))
 
 
-def _build_turn_text(turn: dict[str, Any]) -> str:
-    caption = turn.get("blip_caption")
-    return f"{turn['text']} [shares image: {caption}]" if caption else str(turn["text"])
-
-
 def _parse_evidence(raw: list[str], ids: set[str]) -> frozenset[str]:
     """Return the evidence turns that exist. The file has several in one string, and stray characters."""
     found = {f"D{int(session)}:{int(turn)}" for text in raw for session, turn in _EVIDENCE.findall(str(text))}
     return frozenset(found & ids)
-
-
-def _get_session(turn: str) -> str:
-    return turn.split(":")[0]

@@ -7,16 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 
 from recollect.clock import from_micros
-from recollect.erasure.ledger import update_receipt_file
-from recollect.erasure.receipt_file import find_chain_faults, read_receipt_file
+from recollect.erasure.ledger import find_chain_faults, read_receipt_file, update_receipt_file
 from recollect.errors import StoreCorrupt
-from recollect.health.context import (
-    OPEN_FIRST_FIX,
-    CheckContext,
-    Checklist,
-    StoreTarget,
-)
-from recollect.health.report import CheckResult, make_failure, make_not_applicable, make_pass, make_warning
+from recollect.health.context import OPEN_FIRST_FIX, CheckContext, Checklist, StoreTarget
+from recollect.health.report import CheckResult, make_failure, make_pass, make_warning
 from recollect.stores.base import Records, Store, Tasks
 from recollect.stores.erasure import ErasureRecord, ErasureStore
 from recollect.stores.health import StoreStats
@@ -82,13 +76,9 @@ async def check_lifecycle(context: CheckContext) -> CheckResult:
 
 async def _find_last_run(store: Records) -> datetime | None:
     spaces = [count.space for count in await store.spaces() if count.space.tier == "lifecycle"][:_MAX_SPACES_READ]
-    times = [
-        from_micros(at)
-        for space in spaces
-        for note in await store.get(space, CLOCK_NOTE)
-        if isinstance(at := note.metadata.get("at"), int)
-    ]
-    return max(times, default=None)
+    notes = [note for space in spaces for note in await store.get(space, CLOCK_NOTE)]
+    times = [at for note in notes if isinstance(at := note.metadata.get("at"), int)]
+    return from_micros(max(times)) if times else None
 
 
 async def rewrite_receipt_files(context: CheckContext) -> None:
@@ -105,7 +95,7 @@ async def check_erasures(context: CheckContext) -> CheckResult:
     if context.unopened:
         return make_warning("; ".join(context.unopened), OPEN_FIRST_FIX)
     if not stores:
-        return make_not_applicable("no store here has a ledger of erasures")
+        return make_pass("not applicable: no store here has a ledger of erasures")
     pending: dict[str, ErasureRecord] = {}
     completed = 0
     file_warning: CheckResult | None = None
@@ -123,11 +113,9 @@ async def check_erasures(context: CheckContext) -> CheckResult:
     if not pending:
         return file_warning or make_pass(f"{format_count(completed, 'erasure')} complete, none pending")
     age = max(context.now - min(row.requested_at for row in pending.values()), timedelta())
-    make_result = make_failure if age > _DAY else make_warning
     count = format_count(len(pending), "erasure is", "erasures are")
-    return make_result(
-        f"{count} not complete, the oldest for {age.total_seconds() / 3600:,.1f} h", "recollect lifecycle"
-    )
+    detail = f"{count} not complete, the oldest for {age.total_seconds() / 3600:,.1f} h"
+    return CheckResult("fail" if age > _DAY else "warn", detail, "recollect lifecycle")
 
 
 async def _check_receipt_file(store: ErasureStore, rows: Sequence[ErasureRecord]) -> CheckResult | None:
@@ -155,9 +143,9 @@ async def _check_receipt_file(store: ErasureStore, rows: Sequence[ErasureRecord]
 @CHECKS.add("upkeep.quarantine", "The quarantine is empty")
 async def check_quarantine(context: CheckContext) -> CheckResult:
     """Texts that look like prompt injection wait for a review. Some of them may be wanted."""
-    waiting = 0
-    for store in context.list_stores(Records):  # type: ignore[type-abstract]
-        waiting += sum(count.items for count in await store.spaces() if count.space.tier == "quarantine")
+    stores = context.list_stores(Records)  # type: ignore[type-abstract]
+    spaces = [count for store in stores for count in await store.spaces()]
+    waiting = sum(count.items for count in spaces if count.space.tier == "quarantine")
     if waiting:
         return make_warning(
             f"{format_count(waiting, 'text is', 'texts are')} in quarantine",
@@ -181,11 +169,9 @@ async def check_growth(context: CheckContext, target: StoreTarget, stats: StoreS
     left = _WEEK * (free / weekly)
     if left > _WARN_BEFORE_FULL:
         return make_pass(f"{growth}, about {format_size(weekly)} a week")
-    make_result = make_failure if left < _FAIL_BEFORE_FULL else make_warning
-    return make_result(
-        f"{growth}: at {format_size(weekly)} a week the disk is full in {left.days} days",
-        "store less, shorten lifetimes, or move the store to a larger disk",
-    )
+    detail = f"{growth}: at {format_size(weekly)} a week the disk is full in {left.days} days"
+    fix = "store less, shorten lifetimes, or move the store to a larger disk"
+    return CheckResult("fail" if left < _FAIL_BEFORE_FULL else "warn", detail, fix)
 
 
 @CHECKS.add_store_check("upkeep.history", "Past values are the smaller part", "the stores are empty")

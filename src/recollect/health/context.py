@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from recollect.clock import Clock, to_utc
 from recollect.errors import RecollectError, StoreClosed
-from recollect.health.report import STATUS_ORDER, CheckResult, make_not_applicable, make_warning
+from recollect.health.report import STATUS_ORDER, CheckResult, make_pass, make_warning
 from recollect.models.embedding import Embedding
 from recollect.retrieval.turn_index import TurnIndex
 from recollect.settings import Settings, mask_password
@@ -178,10 +178,7 @@ async def check_each_store(
     *,
     tier: Tier | None = None,
 ) -> CheckResult:
-    """Return the worst result over all stores, or that of the store of a tier.
-
-    `inspect` returns None if the check does not apply to a store, and `otherwise` says why it applies to no store.
-    """
+    """Return the worst result over the stores, of one tier or all; `otherwise` says why the check applies to none."""
     targets = context.targets if tier is None else [context.get_target(tier)]
     results: list[tuple[StoreTarget, CheckResult]] = []
     for target in targets:
@@ -194,7 +191,7 @@ async def check_each_store(
         if result is not None:
             results.append((target, result))
     if not results:
-        return make_not_applicable(otherwise)
+        return make_pass(f"not applicable: {otherwise}")
     status = max((result.status for _, result in results), key=STATUS_ORDER.index)
     worst = [(target, result) for target, result in results if result.status == status]
     details = [

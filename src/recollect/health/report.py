@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from recollect.errors import NotFound
@@ -23,20 +24,9 @@ class CheckResult:
     fix: str = ""
 
 
-def make_pass(detail: str) -> CheckResult:
-    return CheckResult("pass", detail)
-
-
-def make_warning(detail: str, fix: str) -> CheckResult:
-    return CheckResult("warn", detail, fix)
-
-
-def make_failure(detail: str, fix: str) -> CheckResult:
-    return CheckResult("fail", detail, fix)
-
-
-def make_not_applicable(reason: str) -> CheckResult:
-    return CheckResult("pass", f"not applicable: {reason}")
+make_pass = partial(CheckResult, "pass")
+make_warning = partial(CheckResult, "warn")
+make_failure = partial(CheckResult, "fail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

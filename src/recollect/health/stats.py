@@ -14,6 +14,7 @@ from recollect.stores.base import Log, Records, Tasks
 from recollect.stores.factory import TierStores
 from recollect.stores.filters import Condition, Where
 from recollect.tiers.episodic import EPISODE_KINDS
+from recollect.tiers.log_entries import read_all_entries
 from recollect.tiers.messages import ROLES
 from recollect.tiers.working import WorkingMemory
 from recollect.types import Scope, Space, Tier
@@ -112,13 +113,9 @@ async def _count_entries(
     items = sessions = 0
     times: list[datetime] = []
     for space in await log.logs(scope.space(tier)):
-        after, before = 0, items
-        while page := await log.read(space, after=after, limit=_PAGE_SIZE):
-            after = page[-1].seq
-            page_times = [entry.at for entry in page if entry.kind in kinds]  # without summaries
-            items += len(page_times)
-            times += (min(page_times), max(page_times)) if page_times else ()
-        sessions += items > before
+        session_times = [entry.at for entry in await read_all_entries(log, space) if entry.kind in kinds]
+        items, sessions = items + len(session_times), sessions + bool(session_times)
+        times += (min(session_times), max(session_times)) if session_times else ()
     return TierStats(items, min(times, default=None), max(times, default=None), sessions)
 
 

@@ -56,7 +56,10 @@ def analyze(text: str) -> list[str]:
     if lowered.isascii():
         words = _ASCII_WORD.findall(lowered)
     else:
-        words = [piece for word in _WORD.findall(_fold_accents(lowered)) for piece in _split_unspaced(word)]
+        # `cafe` finds `café`. Decomposition can produce capitals: № becomes No.
+        decomposed = unicodedata.normalize("NFKD", lowered)
+        folded = unicodedata.normalize("NFC", "".join(c for c in decomposed if not unicodedata.combining(c))).lower()
+        words = [piece for word in _WORD.findall(folded) for piece in _split_unspaced(word)]
     # The 's and 'll of English are stop words; the part after the apostrophe in O'Brien or l'avion is a term.
     parts = (part for word in words for part in word.split("'"))
     return [stem(part[:_MAX_TERM_LENGTH]) for part in parts if part and part not in STOP_WORDS]
@@ -67,23 +70,12 @@ def build_date_terms(at: datetime) -> list[str]:
     return [stem(MONTHS[at.month - 1]), str(at.year)]
 
 
-def _fold_accents(text: str) -> str:
-    """Return the text without accents, so that `cafe` finds `café`."""
-    decomposed = unicodedata.normalize("NFKD", text)
-    # Decomposition can produce capitals: № becomes No.
-    return unicodedata.normalize("NFC", "".join(c for c in decomposed if not unicodedata.combining(c))).lower()
-
-
 def _split_unspaced(word: str) -> list[str]:
     """Return the word with its unspaced runs replaced by their pairs of characters."""
-    if not _UNSPACED.search(word):
-        return [word]
     pieces: list[str] = []
     for run in re.split(f"({_UNSPACED.pattern})", word):
-        if _UNSPACED.fullmatch(run):
-            pieces.extend(run[at : at + 2] for at in range(max(1, len(run) - 1)))
-        elif run:
-            pieces.append(run)
+        is_unspaced = bool(_UNSPACED.fullmatch(run))
+        pieces += [run[at : at + 2] for at in range(max(1, len(run) - 1))] if is_unspaced else [run]
     return pieces
 
 
@@ -98,12 +90,7 @@ _BYTES_PER_TOKEN = 3
 def count_tokens(text: str) -> int:
     """Return an estimate that is rarely below the count of current models for English, and higher for other scripts."""
     pieces = _PIECE.findall(text)
-    if text.isascii():  # a call for each piece takes twice as long
-        return sum([math.ceil(len(piece) / _LETTERS_PER_TOKEN) for piece in pieces])
-    return sum(map(_count_piece, pieces))
-
-
-def _count_piece(piece: str) -> int:
-    if piece.isascii():
-        return math.ceil(len(piece) / _LETTERS_PER_TOKEN)
-    return math.ceil(len(piece.encode("utf-8", "surrogatepass")) / _BYTES_PER_TOKEN)
+    others = [] if text.isascii() else [piece for piece in pieces if not piece.isascii()]
+    tokens = [math.ceil(len(piece) / _LETTERS_PER_TOKEN) for piece in pieces if not others or piece.isascii()]
+    tokens += [math.ceil(len(piece.encode("utf-8", "surrogatepass")) / _BYTES_PER_TOKEN) for piece in others]
+    return sum(tokens)

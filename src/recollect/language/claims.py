@@ -80,15 +80,11 @@ _CLAUSE_SEPARATOR = compile_pattern(r"(?:,? and |; |, but |, )(?=(?:i|i'm|my|we|
 
 @lru_cache(maxsize=2048)
 def parse_clauses(text: str) -> tuple[ClaimClause, ...]:
-    """Return the clauses of a statement with their claims.
-
-    Returns nothing if a clause is not understood: ending the statement would lose that clause.
-    """
+    """Return the clauses of a statement with their claims; none if a clause is not understood, and would be lost."""
     line = " ".join(text.split())
     if not line or len(line) > _MAX_LINE_LENGTH:
         return ()
-    whole = _parse_claim(line)
-    if whole is not None:
+    if (whole := _parse_claim(line)) is not None:
         return (ClaimClause(line, whole),)
     parts = [part.strip() for part in _CLAUSE_SEPARATOR.split(line)]
     if len(parts) < 2:
@@ -160,13 +156,9 @@ def _parse_claim(clause: str) -> SlotClaim | None:
     lead_in = _LEAD_IN.match(text)
     text = text[lead_in.end() :] if lead_in else text
     is_correction = bool(lead_in and _CORRECTION.search(lead_in[0]))
-    for rule, read in _CLAIM_READERS:
-        match = rule.fullmatch(text)
-        if match is not None:
-            is_affirmed = not match.groupdict().get("no")
-            if (claim := read(match, is_affirmed, is_correction)) is not None:
-                return claim
-    return None
+    matches = ((read, match) for rule, read in _CLAIM_READERS if (match := rule.fullmatch(text)) is not None)
+    claims = (read(match, not match.groupdict().get("no"), is_correction) for read, match in matches)
+    return next((claim for claim in claims if claim is not None), None)
 
 
 def _split_name(text: str) -> ClaimValue:
@@ -178,6 +170,10 @@ def _split_name(text: str) -> ClaimValue:
 def _stem_value(text: str) -> ClaimValue:
     """Return the stemmed words of a thing: `Peanuts` is `peanut`."""
     return tuple(stem(word) if word.isalpha() and word.isascii() else word for word in _split_name(text))
+
+
+def _not(is_affirmed: bool, auxiliary: str = "") -> str:
+    return "" if is_affirmed else f"{auxiliary}not "
 
 
 def _build_search_terms(*texts: str) -> tuple[str, ...]:
@@ -258,10 +254,7 @@ _CLAIM_READERS: list[tuple[re.Pattern[str], _ClaimReader]] = []
 
 
 def _reads(*shapes: str) -> Callable[[_ClaimReader], _ClaimReader]:
-    """Register a function that builds a claim from a match of one of these patterns.
-
-    It returns None if the match is no claim after all. Readers are tried in the order of their definitions.
-    """
+    """Register a function that builds a claim from a match of one of these patterns, or None if it is no claim."""
 
     def register(reader: _ClaimReader) -> _ClaimReader:
         _CLAIM_READERS.extend((compile_pattern(shape + _TRAILING_PHRASE), reader) for shape in shapes)
@@ -288,11 +281,9 @@ def _read_home(match: re.Match[str], is_affirmed: bool, is_correction: bool) -> 
     if groups.get("gone") and not is_place(match["gone"]):
         return None
     is_affirmed = is_affirmed and groups.get("away") is None
-    return SlotClaim(
-        "home country" if is_country(place) else "home", _split_name(place), is_affirmed, True,
-        search_terms=_build_search_terms("live living moved relocated based reside home", place),
-        plain_text=f"I {'live' if is_affirmed else 'do not live'} in {place}",
-    )  # fmt: skip
+    slot, plain = "home country" if is_country(place) else "home", f"I {_not(is_affirmed, 'do ')}live in {place}"
+    terms = _build_search_terms("live living moved relocated based reside home", place)
+    return SlotClaim(slot, _split_name(place), is_affirmed, True, search_terms=terms, plain_text=plain)
 
 
 @_reads(
@@ -315,11 +306,9 @@ def _read_employer(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClai
         return None
     is_affirmed = is_affirmed and "left" not in groups
     job = f"work at {organization}" if organization else "have a job"
-    return SlotClaim(
-        "employer", _split_name(organization), is_affirmed, True,
-        search_terms=_build_search_terms("work working job employed quit left", organization),
-        plain_text=f"I {'' if is_affirmed else 'do not '}{job}",
-    )  # fmt: skip
+    plain = f"I {_not(is_affirmed, 'do ')}{job}"
+    terms = _build_search_terms("work working job employed quit left", organization)
+    return SlotClaim("employer", _split_name(organization), is_affirmed, True, search_terms=terms, plain_text=plain)
 
 
 @_reads(
@@ -330,11 +319,9 @@ def _read_employer(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClai
 def _read_trait(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClaim | None:
     trait = match["trait"].lower()
     group = next((name for name, traits in _TRAIT_GROUPS.items() if trait in traits), None)
-    return SlotClaim(
-        group or f"trait {trait}", _stem_value(trait), is_affirmed, group is not None,
-        search_terms=_build_search_terms(trait, *(_TRAIT_GROUPS[group] if group else ())),
-        plain_text=f"I am {'' if is_affirmed else 'not '}{trait}",
-    )  # fmt: skip
+    slot, plain = group or f"trait {trait}", f"I am {_not(is_affirmed)}{trait}"
+    terms = _build_search_terms(trait, *(_TRAIT_GROUPS[group] if group else ()))
+    return SlotClaim(slot, _stem_value(trait), is_affirmed, group is not None, search_terms=terms, plain_text=plain)
 
 
 @_reads(
@@ -342,11 +329,9 @@ def _read_trait(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClaim |
     rf"i {_NEGATION}{_ADVERBS}have an? (?:severe |mild |bad )?(?P<thing>[\w-]+) allergy",
 )
 def _read_allergy(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClaim | None:
-    thing = match["thing"]
-    return SlotClaim(
-        "allergy", _stem_value(thing), is_affirmed, search_terms=_build_search_terms("allergic allergy", thing),
-        plain_text=f"I am {'' if is_affirmed else 'not '}allergic to {thing}",
-    )  # fmt: skip
+    thing, terms = match["thing"], _build_search_terms("allergic allergy", match["thing"])
+    plain = f"I am {_not(is_affirmed)}allergic to {thing}"
+    return SlotClaim("allergy", _stem_value(thing), is_affirmed, search_terms=terms, plain_text=plain)
 
 
 @_reads(
@@ -361,7 +346,7 @@ def _read_preference(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotCl
     return SlotClaim(
         "preferred", _stem_value(thing), is_affirmed, preferred_over=_stem_value(other), kind="preference",
         search_terms=_build_search_terms(thing, other),
-        plain_text=f"I {'prefer' if is_affirmed else 'do not prefer'} {comparison}",
+        plain_text=f"I {_not(is_affirmed, 'do ')}prefer {comparison}",
     )  # fmt: skip
 
 
@@ -379,7 +364,7 @@ def _read_taste(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClaim |
     is_affirmed = is_liked and is_affirmed
     return SlotClaim(
         "taste", _stem_value(thing), is_affirmed, kind="preference", is_promotable=is_promotable,
-        search_terms=_build_search_terms(thing), plain_text=f"I {'like' if is_affirmed else 'do not like'} {thing}",
+        search_terms=_build_search_terms(thing), plain_text=f"I {_not(is_affirmed, 'do ')}like {thing}",
     )  # fmt: skip
 
 
@@ -393,14 +378,11 @@ def _read_name(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClaim | 
     name = _split_name(match["name"])
     if not _NOT_NAMES.isdisjoint(name[:1]):
         return None
-    return SlotClaim(
-        "name", name, is_affirmed, True, search_terms=_build_search_terms("name call called go"),
-        plain_text=f"My name is {'' if is_affirmed else 'not '}{match['name']}",
-    )  # fmt: skip
+    terms, plain = _build_search_terms("name call called go"), f"My name is {_not(is_affirmed)}{match['name']}"
+    return SlotClaim("name", name, is_affirmed, True, search_terms=terms, plain_text=plain)
 
 
 def _has_expected_shape(attribute: str, value: str) -> bool:
-    """Return True if the value has the shape that values of this attribute have."""
     shape = next((shape for kind, shape in _VALUE_SHAPES if kind.search(attribute)), None)
     return not _CONJUNCTION.search(value) and (shape is None or bool(shape.match(value)))
 
@@ -419,7 +401,7 @@ def _read_attribute(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotCla
     return SlotClaim(
         attribute, _split_name(value), is_affirmed, True, kind="preference" if is_favorite else "identity",
         is_promotable=not is_affirmed, search_terms=_build_search_terms(attribute, "favorite" if is_favorite else ""),
-        plain_text=f"My {attribute} is {'' if is_affirmed else 'not '}{value}",
+        plain_text=f"My {attribute} is {_not(is_affirmed)}{value}",
     )  # fmt: skip
 
 
@@ -436,17 +418,14 @@ def _read_relative(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClai
     return SlotClaim(
         f"{relative} {attribute}", _split_name(value), is_affirmed, True, is_promotable=False,
         search_terms=_build_search_terms(relative, attribute),
-        plain_text=f"My {relative}'s {attribute} is {'' if is_affirmed else 'not '}{value}",
+        plain_text=f"My {relative}'s {attribute} is {_not(is_affirmed)}{value}",
     )  # fmt: skip
 
 
 @_reads(r"i am (?:now )?(?P<value>\d{1,3}) years old")
 def _read_age(match: re.Match[str], _: bool, __: bool) -> SlotClaim | None:
-    age = match["value"]
-    return SlotClaim(
-        "age", _split_name(age), True, True, search_terms=_build_search_terms("years old age"),
-        plain_text=f"I am {age} years old",
-    )  # fmt: skip
+    terms, plain = _build_search_terms("years old age"), f"I am {match['value']} years old"
+    return SlotClaim("age", _split_name(match["value"]), True, True, search_terms=terms, plain_text=plain)
 
 
 @_reads(
@@ -476,7 +455,7 @@ def _read_habit(match: re.Match[str], is_affirmed: bool, _: bool) -> SlotClaim |
     return SlotClaim(
         f"habit {verb}", _stem_value(thing), is_affirmed, kind="preference", is_promotable=is_promotable,
         search_terms=_build_search_terms(verb, thing),
-        plain_text=f"I {'' if is_affirmed else 'do not '}{verb} {thing}".strip(),
+        plain_text=f"I {_not(is_affirmed, 'do ')}{verb} {thing}".strip(),
         denied_slots=("taste", "preferred") if is_promotable and thing else (),
     )  # fmt: skip
 

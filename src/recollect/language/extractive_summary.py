@@ -72,8 +72,7 @@ class _SummaryPiece:
     text: str
     cost: int
     terms: tuple[str, ...]
-    first: bool
-    last: bool
+    is_last: bool
 
 
 def summarize(passages: Iterable[LabeledText | str], limit: int, count: TokenCounter = count_tokens) -> str:
@@ -84,7 +83,10 @@ def summarize(passages: Iterable[LabeledText | str], limit: int, count: TokenCou
     texts = [LabeledText(passage) if isinstance(passage, str) else passage for passage in passages]
     if limit <= 0 or not texts:
         return ""
-    pieces = _drop_repeated(_build_pieces(texts, count))
+    first: dict[str, _SummaryPiece] = {}
+    for piece in _build_pieces(texts, count):  # without repetitions, also across speakers
+        first.setdefault(" ".join(piece.text.casefold().split()).rstrip(".!。"), piece)
+    pieces = list(first.values())
     everything = _render_pieces(texts, pieces)
     if count(everything) <= limit:
         return everything
@@ -100,20 +102,15 @@ def summarize(passages: Iterable[LabeledText | str], limit: int, count: TokenCou
 def extract_text(text: str, limit: int, count: TokenCounter = count_tokens) -> str:
     """Return a long text as an extract with a mark that gives the length and the hash of the whole.
 
-    The extract of an extract keeps the first mark. The mark is always included: if nothing else fits, the result is
-    the mark alone.
+    The extract of an extract keeps the first mark. If nothing else fits, the result is the mark alone.
     """
-    if not _EXTRACT_MARK.search(text) and _has_at_most(text, limit, count):
+    head = text[: 64 * max(1, limit)]  # of a very long text, only the start is counted
+    is_short = count(head) <= limit and (len(head) == len(text) or count(text) <= limit)
+    if is_short and not _EXTRACT_MARK.search(text):
         return text
     mark = format_extract_mark(text)
     extract = summarize([_EXTRACT_MARK.sub("", text)], limit - count(mark), count)
     return f"{extract} {mark}" if extract else mark
-
-
-def _has_at_most(text: str, limit: int, count: TokenCounter) -> bool:
-    """Return True if the text has at most `limit` tokens; only the start of a very long text is counted."""
-    head = text[: 64 * max(1, limit)]
-    return count(head) <= limit and (len(head) == len(text) or count(text) <= limit)
 
 
 def format_extract_mark(text: str) -> str:
@@ -131,32 +128,20 @@ def _build_pieces(passages: Sequence[LabeledText], count: TokenCounter) -> list[
         for passage in passages
     ]
     positions = [(number, place, text) for number, parts in enumerate(texts) for place, text in enumerate(parts)]
-    return [
-        _SummaryPiece(
-            number,
-            place,
-            text,
-            max(1, count(text)),
-            tuple(dict.fromkeys(analyze(text))),
-            first=place == 0,
-            last=place == len(texts[number]) - 1,
-        )
-        for number, place, text in _limit_pieces(positions)
-    ]
+    pieces = []
+    for number, place, text in _limit_pieces(positions):
+        terms, is_last = tuple(dict.fromkeys(analyze(text))), place == len(texts[number]) - 1
+        pieces.append(_SummaryPiece(number, place, text, max(1, count(text)), terms, is_last))
+    return pieces
 
 
 def _limit_pieces(pieces: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Return the pieces worth weighing: both ends, and between them first those with strong cues, then rare ones.
-
-    Of lines that differ only in their numbers, the first is kept.
-    """
+    """Return the pieces worth weighing: both ends, and between them those with strong cues, then rare ones."""
     if len(pieces) <= _MAX_WEIGHED_PIECES:
         return pieces
     shapes = [_DIGITS.sub("0", text) for _, _, text in pieces]
     shape_counts = Counter(shapes)
-    first: dict[str, int] = {}
-    for index, shape in enumerate(shapes):
-        first.setdefault(shape, index)
+    first = {shape: index for index, shape in reversed(list(enumerate(shapes)))}
 
     def rank(index: int) -> tuple[float, int, int]:
         cues = sum(weight for pattern, weight in _STRONG_CUES if pattern.search(pieces[index][2]))
@@ -179,14 +164,6 @@ def _split_line(line: str) -> list[str]:
         start = end
     parts.append(line[start:].strip())
     return [part for part in parts if part]
-
-
-def _drop_repeated(pieces: list[_SummaryPiece]) -> list[_SummaryPiece]:
-    """Return the pieces without repetitions, also across speakers."""
-    first: dict[str, _SummaryPiece] = {}
-    for piece in pieces:
-        first.setdefault(" ".join(piece.text.casefold().split()).rstrip(".!。"), piece)
-    return list(first.values())
 
 
 def _choose_pieces(
@@ -239,7 +216,7 @@ def _weigh_piece(piece: _SummaryPiece, rarity: dict[str, float]) -> float:
         return 0.01
     informative = math.fsum(rarity[term] for term in piece.terms) / (len(piece.terms) + _SHORT_PIECE_PENALTY)
     cues = sum(weight for pattern, weight in _CUE_WEIGHTS if pattern.search(piece.text))
-    place = 0.15 if piece.first else 0.1 if piece.last else 0.0
+    place = 0.15 if piece.place == 0 else 0.1 if piece.is_last else 0.0
     return max(0.02, _RARITY_WEIGHT * informative + cues + place)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 _PLAIN_SCORE = 0.5
 _SMALL_TALK_SCORE = 0.2
@@ -15,93 +14,62 @@ _MAX_CHARS_READ = 2000
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class _ImportanceCue:
-    """A cue in a text, and the weight that it adds.
-
-    `phrases` are words with one space between. The `pattern` is only tried if the text has one of the words `when`.
-    `signs` are all words of the cue and the first words of its phrases: most texts contain none of them.
-    """
-
-    weight: float
-    words: frozenset[str]
-    phrases: tuple[str, ...] = ()
-    when: frozenset[str] = frozenset()
-    pattern: re.Pattern[str] | None = None
-    signs: frozenset[str] = frozenset()
-
-    def matches(self, words: set[str], line: str) -> bool:
-        if self.signs.isdisjoint(words):
-            return False
-        if not self.words.isdisjoint(words):
-            return True
-        if any(phrase in line for phrase in self.phrases):
-            return True
-        return self.pattern is not None and not self.when.isdisjoint(words) and bool(self.pattern.search(line))
-
-
 def _build_cue(
-    weight: float, words: str, phrases: str = "", when: str = "", pattern: str | None = None
-) -> _ImportanceCue:
-    split_phrases = [phrase.split() for phrase in phrases.split(",") if phrase.strip()]
-    return _ImportanceCue(
-        weight,
-        frozenset(words.split()),
-        tuple(f" {' '.join(phrase)} " for phrase in split_phrases),
-        frozenset(when.split()),
-        None if pattern is None else re.compile(pattern),
-        frozenset((*words.split(), *when.split(), *(phrase[0] for phrase in split_phrases))),
-    )
+    weight: float, phrases: str, when: str = "", pattern: str = "(?!)"
+) -> tuple[float, frozenset[str], re.Pattern[str]]:
+    """Return the weight of a cue, words of which each text with it has one, and the pattern of a line with it.
+
+    The line has one of the phrases, or it has one of the words `when` and matches `pattern`.
+    """
+    texts = phrases.split(", ")
+    signs = frozenset((*when.split(), *(text.split()[0] for text in texts)))
+    return weight, signs, re.compile(f" (?:{'|'.join(map(re.escape, texts))}) |{pattern}")
 
 
-# Each cue counts once per text, so that long texts do not score higher.
+# Most texts have no sign of any cue. A cue counts once per text, so that long texts do not score higher.
 _CUES = {
     "remember": _build_cue(
         0.3,
-        "",
         "don't forget, do not forget, never forget, keep in mind, bear in mind, make a note, note that, "
         "for future reference, from now on, going forward",
+        "remember",
         # "I remember" and "do you remember" are no requests.
-        when="remember",
-        pattern=r"(?<! i)(?<! you)(?<!'t)(?<! cannot)(?<! not) remember (?!when )",
+        r"(?<! i)(?<! you)(?<!'t)(?<! cannot)(?<! not) remember (?!when )",
     ),
     "rule": _build_cue(
         0.15,
-        "must always critical crucial important mandatory required",
-        "make sure, under no circumstances",
-        when="never don't do",
-        pattern=r" never (?!mind )|^ (do not|don't) ",
+        "must, always, critical, crucial, important, mandatory, required, make sure, under no circumstances",
+        "never don't do",
+        r" never (?!mind )|^ (do not|don't) ",
     ),
     "correction": _build_cue(
         0.15,
-        "actually correction instead",
-        "i meant, we meant, that's wrong, that is wrong, that was wrong, that's incorrect, that is incorrect, "
-        "that's not right, that is not right, no longer, scratch that, i was wrong, we were wrong, turns out, "
-        "rather than",
-        when="changed moved switched renamed postponed rescheduled",
-        pattern=r" (changed|moved|switched|renamed|postponed|rescheduled) ((it|them|the \S+) )?(to|from|until) ",
+        "actually, correction, instead, i meant, we meant, that's wrong, that is wrong, that was wrong, "
+        "that's incorrect, that is incorrect, that's not right, that is not right, no longer, scratch that, "
+        "i was wrong, we were wrong, turns out, rather than",
+        "changed moved switched renamed postponed rescheduled",
+        r" (changed|moved|switched|renamed|postponed|rescheduled) ((it|them|the \S+) )?(to|from|until) ",
     ),
     "decision": _build_cue(
         0.15,
-        "decided decision agreed approved chose chosen concluded",
-        "settled on, signed off, go with, going with, went with, the plan is",
-        when="let's we'll will",
-        pattern=r" (let's|we'll|we will) (use|ship|drop|keep|migrate) ",
+        "decided, decision, agreed, approved, chose, chosen, concluded, settled on, signed off, go with, going with, "
+        "went with, the plan is",
+        "let's we'll will",
+        r" (let's|we'll|we will) (use|ship|drop|keep|migrate) ",
     ),
     "error": _build_cue(
         0.15,
-        "fail fails failed failing failure failures error errors exception exceptions bug bugs crash crashes crashed "
-        "crashing timeout timeouts traceback outage denied refused broke broken corrupt corrupted panic fatal segfault",
+        "fail, fails, failed, failing, failure, failures, bug, bugs, crash, crashes, crashed, crashing, timeout, "
+        "timeouts, traceback, outage, denied, refused, broke, broken, corrupt, corrupted, panic, fatal, segfault, "
         "timed out, rolled back, unable to, not found, out of memory",
     ),
     # Lasting facts about a person or a project.
     "lasting": _build_cue(
         0.1,
-        "prefer prefers favorite favourite allergic allergy hate hates love loves deadline password birthday "
-        "anniversary born",
-        "call me",
-        when="my i i'm",
-        pattern=r" my \S+ (\S+ )?is | (i'm|i am) an? | i (live|work|study) (in|at|for|as) ",
+        "prefer, prefers, favorite, favourite, allergic, allergy, hate, hates, love, loves, deadline, password, "
+        "birthday, anniversary, born, call me",
+        "my i i'm",
+        r" my \S+ (\S+ )?is | (i'm|i am) an? | i (live|work|study) (in|at|for|as) ",
     ),
 }
 _QUESTION_WEIGHT = -0.1
@@ -109,17 +77,16 @@ _NUMBER_WEIGHT = 0.05
 _NAME_WEIGHT = 0.05
 
 _DIGIT = re.compile(r"\d")
-# A capitalized word inside a sentence.
+# A capitalized word inside a sentence, or an email address, a path or an identifier.
 _CAPITALIZED_WORD = re.compile(r" (?<=[\w,;:] )[A-Z][a-z]")
-_EMAIL_ADDRESS = re.compile(r"\w@\w+\.\w")
-_IDENTIFIER = re.compile(r"\w[/_]\w")
+_ADDRESS = re.compile(r"\w@\w+\.\w|\w[/_]\w")
+_ADDRESS_SIGNS = frozenset("@/_")
+_ERROR_NAME = re.compile(r"(?:error|exception)s? ")  # ValueError, connectionrefusederror
 
 # "No errors" is no error.
 _NEGATED_ERROR = re.compile(
     r" (no|0|zero|without|without an?) (errors?|failures?|exceptions?|bugs?|crash\S*|timeouts?)(?= )"
 )
-_NEGATIONS = frozenset(("no", "0", "zero", "without"))
-_ERROR_SUFFIXES = ("error", "errors", "exception", "exceptions")
 
 # The weight of an episode's kind.
 _KIND_WEIGHTS = {"error": 0.2, "decision": 0.2, "outcome": 0.15, "tool_call": -0.05}
@@ -150,27 +117,18 @@ def score_importance(text: str, kind: str | None = None) -> float:
 def _score_text(text: str) -> float:
     lowered = text.lower()
     all_words = _WORD.findall(lowered)
-    line, words = f" {' '.join(all_words)} ", set(all_words)
-    if words <= _SMALL_TALK_WORDS:
+    if set(all_words) <= _SMALL_TALK_WORDS:
         return _SMALL_TALK_SCORE
-    if not words.isdisjoint(_NEGATIONS):
-        line = _NEGATED_ERROR.sub(" ", line)
-        words = set(line.split())
-    found = {name for name, cue in _CUES.items() if cue.matches(words, line)}
-    if ("error" in line or "exception" in line) and any(word.endswith(_ERROR_SUFFIXES) for word in words):
-        found.add("error")  # ValueError, connectionrefusederror
+    line = _NEGATED_ERROR.sub(" ", f" {' '.join(all_words)} ")
+    words = set(line.split())
+    found = {name for name, (_, signs, cue) in _CUES.items() if not signs.isdisjoint(words) and cue.search(line)}
+    if _ERROR_NAME.search(line):
+        found.add("error")
     if lowered.lstrip().startswith("no, "):
         found.add("correction")
-    score = _PLAIN_SCORE + sum(_CUES[name].weight for name in sorted(found))
+    score = _PLAIN_SCORE + sum(_CUES[name][0] for name in sorted(found))
     if _DIGIT.search(text):
         score += _NUMBER_WEIGHT
-    if _CAPITALIZED_WORD.search(text) or _has_address(text):
+    if _CAPITALIZED_WORD.search(text) or (not _ADDRESS_SIGNS.isdisjoint(text) and _ADDRESS.search(text)):
         score += _NAME_WEIGHT
     return score + _QUESTION_WEIGHT if text.rstrip().endswith("?") else score
-
-
-def _has_address(text: str) -> bool:
-    """Return True if the text contains an email address, a path or an identifier."""
-    if "@" in text and _EMAIL_ADDRESS.search(text):
-        return True
-    return ("/" in text or "_" in text) and bool(_IDENTIFIER.search(text))

@@ -45,7 +45,6 @@ def _expand_pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 SYNONYMS: Mapping[str, str] = dict(_expand_pairs(_SYNONYM_PAIRS))
-"""Words and their canonical forms."""
 
 COMPOUNDS: Mapping[tuple[str, str], str] = {
     ("e", "mail"): "email", ("e", "mails"): "emails", ("web", "site"): "website", ("web", "sites"): "websites",
@@ -158,13 +157,11 @@ _NEGATIONS = frozenset("not no never none nobody nothing neither nor without har
 
 @dataclass(frozen=True, slots=True)
 class NormalizedText:
-    """Content words of a text: texts with equal `words` say the same.
-
-    `gist` also unifies spellings, synonyms and filler adverbs. If only the gists are equal, compare the cosine too.
-    """
+    """Content words of a text: texts with equal `words` say the same."""
 
     words: tuple[str, ...]
     gist: tuple[str, ...]
+    """The words without filler adverbs, in one spelling. If only the gists are equal, compare the cosine, too."""
 
     @property
     def is_personal(self) -> bool:
@@ -183,8 +180,7 @@ class NormalizedText:
 def normalize_text(text: str) -> NormalizedText:
     """Return the content words of a text, without case, periods, a leading `the`, courtesies and introductions.
 
-    Word order, negations, numbers, names, tenses, prepositions and symbols stay. Words are not stemmed, because
-    `Ada lived in Oslo` and `Ada lives in Oslo` have the same stems.
+    Words are not stemmed, because `Ada lived in Oslo` and `Ada lives in Oslo` have the same stems.
     """
     text = unicodedata.normalize("NFC", text).translate(_QUOTES)
     as_written = tuple(text.split())
@@ -215,10 +211,6 @@ class _TokenContext:
     is_upper: bool
     is_at_start: bool
     before: str
-
-    @property
-    def is_after_number(self) -> bool:
-        return self.before[-1:].isdigit()
 
 
 def _tokenize(text: str) -> Iterator[str]:
@@ -251,11 +243,12 @@ def _split_chunk(core: str, place: _TokenContext) -> Iterator[str]:
     if core.isalpha():
         yield from _normalize_word(core, place)
     elif core in _DASHES:
-        yield "-" if place.is_after_number else ","
+        yield "-" if place.before[-1:].isdigit() else ","
     elif core.lower() in _ABBREVIATIONS:
         yield _ABBREVIATIONS[core.lower()]
     elif amount := _AMOUNT.fullmatch(core):
-        yield from _split_amount(*amount.groups())
+        sign, number, unit = amount.groups("")
+        yield from filter(None, (sign, number.replace(",", ""), unit.lower()))
     elif _WORD.fullmatch(core):
         yield from _normalize_word(core, place)
     elif _HYPHENATED.fullmatch(core) and not _KEPT_HYPHENATED.search(core):
@@ -263,14 +256,6 @@ def _split_chunk(core: str, place: _TokenContext) -> Iterator[str]:
             yield from _normalize_word(part, place)
     elif core:
         yield core  # a URL, a path, a name such as C++: each character may matter
-
-
-def _split_amount(sign: str, number: str, unit: str | None) -> Iterator[str]:
-    if sign:
-        yield sign
-    yield number.replace(",", "")
-    if unit:
-        yield unit.lower()
 
 
 def _normalize_word(word: str, place: _TokenContext) -> Iterator[str]:
@@ -290,7 +275,7 @@ def _normalize_word(word: str, place: _TokenContext) -> Iterator[str]:
 def _normalize_case(word: str, place: _TokenContext) -> str:
     """Return the word in lower case, unless its capitals distinguish it from another word."""
     lowered = word.lower()
-    if place.is_after_number and lowered in _CASED_UNITS:
+    if place.before[-1:].isdigit() and lowered in _CASED_UNITS:
         return lowered if lowered in _HOUR_UNITS else word
     if word in ("I", lowered) or (place.is_upper and lowered not in _ACRONYMS):
         return lowered
@@ -329,7 +314,6 @@ def _simplify(words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _strip_marks(word: str) -> str:
-    """Return a token in lower case without quotes and punctuation."""
     return word.lower().strip(_CLOSING_MARKS + _OPENING_MARKS + "\"'").partition("'")[0]
 
 

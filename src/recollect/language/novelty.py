@@ -29,13 +29,10 @@ _FILLER_WORDS = frozenset(
 
 
 def is_redundant(text: str, item: MemoryItem) -> bool:
-    """Return True if the item already says what the text says.
-
-    If the item is not trusted, a shared phrase is enough: a page that is pasted into a message is not the user's word.
-    """
-    if _normalize_words(text) in _collect_wordings(item.content):
+    """Return True if the item already says what the text says. If it is not trusted, a shared phrase is enough."""
+    if normalize_text(text).words in _collect_wordings(item.content):
         return True
-    new, known = list(_split_fingerprint(text)), list(_split_fingerprint(item.content))
+    new, known = normalize_sentence(text).split(), normalize_sentence(item.content).split()
     if new == known:
         return True
     if item.trust < MIN_TRUST:
@@ -46,10 +43,7 @@ def is_redundant(text: str, item: MemoryItem) -> bool:
 def is_already_claimed(text: str, items: Iterable[MemoryItem]) -> bool:
     """Return True if the items make every claim of the text, in any wording."""
     claims = extract_claims(text)
-    if not claims:
-        return False
-    known = {claim for item in items for claim in extract_claims(item.content)}
-    return all(claim in known for claim in claims)
+    return bool(claims) and {claim for item in items for claim in extract_claims(item.content)}.issuperset(claims)
 
 
 def build_plain_sentences(text: str) -> list[str]:
@@ -60,34 +54,17 @@ def build_plain_sentences(text: str) -> list[str]:
     return [plain for plain, original in pairs if normalize_sentence(plain) != normalize_sentence(original)]
 
 
-def _iter_parts(text: str) -> Iterable[str]:
-    """Yield a text, its sentences and their clauses."""
-    yield text
-    for sentence in parse_statements(text):
-        yield sentence.text
-        for clause in parse_clauses(sentence.text):
-            yield clause.text
-
-
 @lru_cache(maxsize=4096)
 def _collect_wordings(text: str) -> frozenset[tuple[str, ...]]:
-    return frozenset(map(_normalize_words, _iter_parts(text)))
-
-
-@lru_cache(maxsize=4096)
-def _normalize_words(text: str) -> tuple[str, ...]:
-    return normalize_text(text).words
-
-
-@lru_cache(maxsize=4096)
-def _split_fingerprint(text: str) -> tuple[str, ...]:
-    return tuple(normalize_sentence(text).split())
+    """Return the words of a text, of its sentences and of their clauses."""
+    sentences = [statement.text for statement in parse_statements(text)]
+    clauses = [clause.text for sentence in sentences for clause in parse_clauses(sentence)]
+    return frozenset(normalize_text(wording).words for wording in (text, *sentences, *clauses))
 
 
 def clear_cache() -> None:
     """Drop all cached texts."""
-    for cached in (_collect_wordings, _normalize_words, _split_fingerprint):
-        cached.cache_clear()
+    _collect_wordings.cache_clear()
 
 
 def _find_within(inner: list[str], outer: list[str]) -> int | None:

@@ -76,9 +76,8 @@ def find_declarations(message: str) -> list[str]:
     found = []
     for statement in parse_statements(message):
         plain = _FILLER_START.sub("", statement.plain)
-        if not _is_asserted(statement) or statement.is_secret or not _DECLARATION.match(plain):
-            continue
-        if len(plain.split()) >= 4 and has_content_words(plain, 2) and not _TEMPORARY.search(plain):
+        is_declaration = _DECLARATION.match(plain) and len(plain.split()) >= 4 and has_content_words(plain, 2)
+        if is_declaration and _is_asserted(statement) and not (statement.is_secret or _TEMPORARY.search(plain)):
             found.append(statement.text)
     return found
 
@@ -97,22 +96,15 @@ def _classify_statement(statement: Statement, plain: str, follows_rejection: boo
         return "identity"
     if is_preference(plain):
         return "preference"
-    return _classify_claims(statement.text)
-
-
-def _classify_claims(text: str) -> PromotionRule | None:
-    """Return a rule if the claims of a statement are a reason to promote it: `I don't live in Lisbon anymore`."""
-    claims = extract_claims(text)
-    if not claims or not all(claim.is_promotable for claim in claims):
-        return None
-    return claims[0].kind if all(claim.is_affirmed for claim in claims) else "correction"
+    claims = extract_claims(statement.text)
+    if claims and all(claim.is_promotable for claim in claims):  # "I don't live in Lisbon anymore"
+        return claims[0].kind if all(claim.is_affirmed for claim in claims) else "correction"
+    return None
 
 
 def _is_asserted(statement: Statement) -> bool:
     return not (statement.is_question or statement.is_supposed or statement.is_reported)
 
-
-# --- Identity ---
 
 _RELATIVE = """
     (?:wife|husband|partner|spouse|fianc[eé]e?|girlfriend|boyfriend|son|daughter|child|kids?|children|sons|daughters|
@@ -218,12 +210,8 @@ def is_identity(plain: str) -> bool:
     if _TEMPORARY.search(plain):
         return False
     home = _HOME_STATEMENT.search(plain)
-    if home is not None and may_be_place(home["place"]):
-        return True
-    return any(rule.search(plain) for rule in _IDENTITY_RULES)
+    return bool(home and may_be_place(home["place"])) or any(rule.search(plain) for rule in _IDENTITY_RULES)
 
-
-# --- Preferences ---
 
 # Words that refer to the conversation; the reference is lost later.
 _NOT_POINTING = r"""
@@ -276,8 +264,6 @@ def is_preference(plain: str) -> bool:
     return any(rule.search(plain) for rule in _PREFERENCE_RULES)
 
 
-# --- Corrections ---
-
 _SUBJECT_PHRASE = r"(?:it|that|he|she|they|we|i|the|my|his|her|our|their|this|there) [\w' -]{0,40}?\b"
 
 _NO_BUT_RATHER = compile_pattern(rf"""
@@ -327,8 +313,6 @@ def is_correction(plain: str) -> bool:
             return True
     return bool(_NO_LONGER.search(plain))
 
-
-# --- Requests to remember ---
 
 _REMEMBER_REQUEST = compile_pattern(r"""
     ^(?:(?P<asked>(?:can|could|will|would) you )(?:please |kindly )?|i(?:'d| would) like you to |i want you to |
@@ -382,8 +366,6 @@ def _is_open_ended(text: str) -> bool:
     """Return True if the text is a question or a supposition."""
     return Statement(text.strip(), text.strip()).is_question or bool(_SUPPOSITION.match(text.strip()))
 
-
-# --- Decisions ---
 
 _DECISION_VERB = compile_pattern(r"""
     (?:^|[,;:—-] |\b(?:and|but|so|because|that) )(?P<who>i|we|the team|our team)(?:'ve| have|'re| are)?

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import re
 
-CURRENT_SECTION, RECENT_SECTION, KNOWLEDGE_SECTION, PROCEDURES_SECTION = (
-    "## Current session",
-    "## Recent context",
-    "## Relevant knowledge",
-    "## Known procedures",
-)
-SECTIONS = (CURRENT_SECTION, RECENT_SECTION, KNOWLEDGE_SECTION, PROCEDURES_SECTION)
+SECTIONS = ("## Current session", "## Recent context", "## Relevant knowledge", "## Known procedures")
+CURRENT_SECTION, RECENT_SECTION, KNOWLEDGE_SECTION, PROCEDURES_SECTION = SECTIONS
 
 # Each recalled line ends with its origin: a date, and often more. Other lists may end with a date, too. A line without
 # a bullet therefore counts only if it has more of an origin than the date, or one of our labels.
@@ -89,7 +84,8 @@ def remove_recalled(text: str) -> str:
             kept.append(_find_trailing_text(line))
         elif not within_task and not _DATED_LINE.search(line):
             # A block inside quotation marks or JSON starts in the middle of a line.
-            before, heading, behind = line.rpartition(_find_last_heading(line))
+            ending = next((heading for heading in SECTIONS if line.rstrip().endswith(heading)), "\n")
+            before, heading, behind = line.rpartition(ending)
             within_block = within_block or bool(heading and not behind.strip())
             within_task = heading == CURRENT_SECTION and within_block
             kept.append(before if within_block and heading else line)
@@ -123,11 +119,6 @@ def _split_lines(text: str) -> list[str]:
     ):
         text = _unescape_newlines(text)
     return text.split("\n")
-
-
-def _find_last_heading(line: str) -> str:
-    """Return the heading that ends the line, or a line break, which no line contains."""
-    return next((heading for heading in SECTIONS if line.rstrip().endswith(heading)), "\n")
 
 
 def _find_trailing_text(line: str) -> str:

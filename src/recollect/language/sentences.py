@@ -12,8 +12,7 @@ from recollect.language.recalled_text import has_recalled_mark
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern, ignoring case; use `(?-i:[A-Z])` to require a capital letter.
 
-    Line breaks in the pattern are ignored, with the blanks that follow. A part of other patterns must not end with one,
-    because a blank may follow.
+    Line breaks in the pattern are ignored, with the blanks that follow: a part of others must not end with one.
     """
     return re.compile(re.sub(r"\n\s*", "", pattern), re.I | re.S)
 
@@ -114,7 +113,8 @@ def parse_statements(message: str) -> list[Statement]:
     found: list[Statement] = []
     for sentence in split_sentences(text):
         if len(sentence) <= _MAX_SENTENCE_LENGTH and not has_recalled_mark(sentence):
-            found.append(Statement(sentence, _blank_quotations(sentence), found[-1] if found else None))
+            plain = _QUOTATION.sub(lambda match: " " * len(match[0]), sentence).replace("’", "'")
+            found.append(Statement(sentence, plain, found[-1] if found else None))
     return found
 
 
@@ -148,10 +148,6 @@ def split_sentences(text: str) -> list[str]:
     return pieces
 
 
-def _blank_quotations(sentence: str) -> str:
-    return _QUOTATION.sub(lambda match: " " * len(match[0]), sentence).replace("’", "'")
-
-
 # Phrases with which an assistant introduces what it knows about the user.
 _INTRODUCTION = compile_pattern(r"""
     ^(?:(?:yes|sure|ok|okay|got it|noted|understood|right|so|well|based on memory|according to (?:my |our )?\w+|
@@ -175,10 +171,7 @@ _PAST_QUESTION = compile_pattern(r"""
 
 
 def rewrite_as_user(text: str, by_user: bool) -> str:
-    """Return a sentence in the user's first person: "You live in Lisbon" becomes "I live in Lisbon".
-
-    Returns an empty string if an assistant's sentence is not about the user.
-    """
+    """Return a sentence in the user's first person, "I live in Lisbon"; "" if it is not about the user."""
     label = _SUMMARY_LABEL.match(text)
     if label is not None:
         text, by_user = text[label.end() :], label["user"] is not None

@@ -10,13 +10,13 @@ from datetime import datetime
 
 from recollect.clock import Clock
 from recollect.erasure.eraser import Eraser
-from recollect.language.rules import ENGLISH, LanguageRules
 from recollect.lifecycle.report import LifecycleReportBuilder
 from recollect.models.embedding import Embedding
 from recollect.models.llm import LanguageModel
 from recollect.settings import Settings
 from recollect.stores.base import Log, Records, Tasks
 from recollect.stores.overlay import PlanOverlay
+from recollect.tiers.lifecycle_notes import LifecycleNotes
 from recollect.types import Progress, ProgressCallback, Scope, Space
 
 
@@ -35,7 +35,6 @@ class LifecycleContext:
     index_turns: Callable[[Scope], Awaitable[None]] | None = None
     """Brings the turn index of a user up to date."""
     eraser: Eraser | None = None
-    rules: LanguageRules = ENGLISH
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +58,10 @@ class LifecycleRun:
     @property
     def fact_space(self) -> Space:
         return self.scope.space("semantic")
+
+    @property
+    def notes(self) -> LifecycleNotes:
+        return LifecycleNotes(self.overlay, self.scope)
 
     def report_progress(self, stage: str, done: int, total: int | None) -> None:
         if self.on_progress is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +16,7 @@ from recollect.language.analysis import analyze
 from recollect.language.claims import SlotClaim
 from recollect.language.importance import score_importance
 from recollect.language.promotion_rules import RULE_IMPORTANCE, PromotableStatement, PromotionRule
-from recollect.language.rules import ENGLISH, LanguageRules
+from recollect.language.rules import ENGLISH
 from recollect.language.sentences import normalize_sentence
 from recollect.lifecycle.context import LifecycleRun
 from recollect.lifecycle.llm_extraction import extract_facts
@@ -26,20 +26,11 @@ from recollect.stores.base import Log
 from recollect.stores.filters import Where
 from recollect.stores.search import EvidenceQuery, ScoredItem
 from recollect.stores.writes import Entry, Model, Put
+from recollect.tiers import lifecycle_notes
 from recollect.tiers.contradiction import is_merged_copy, is_user_statement, resolve_contradictions
 from recollect.tiers.facts import get_valid_from
 from recollect.tiers.indexing import PARAPHRASE_KEY, back_off, build_puts, with_current_model
-from recollect.tiers.lifecycle_notes import (
-    LifecycleNotes,
-    add_occurrence,
-    get_log_position,
-    is_already_promoted,
-    is_repeated,
-    name_log_position,
-    name_promoted_fact,
-    name_repetition,
-    name_slot_values,
-)
+from recollect.tiers.lifecycle_notes import LifecycleNotes
 from recollect.types import MemoryItem, Scope, Space, make_content_id
 
 _PAGE_SIZE = 100
@@ -54,26 +45,16 @@ _MAX_RELATED_READ = 150
 _MAX_RECENT_IDS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _EntryStatements:
-    """The statements of one entry: those to promote now, and declarations to promote once repeated."""
-
-    utterance: Utterance
-    promotable: list[PromotableStatement]
-    declarations: list[str]
+# An utterance with its statements to promote now, and its declarations to promote once they are repeated.
+_EntryStatements = tuple[Utterance, list[PromotableStatement], list[str]]
 
 
 class Promoter:
-    """Reads the logs of one user and agent, starting where the last run ended.
-
-    Expired entries are read as long as they exist. The position in a log is written in the same batch as the facts,
-    so that no entry is learned from twice.
-    """
+    """Reads the logs of one user and agent, from where the last run ended; facts and positions are written together."""
 
     def __init__(self, run: LifecycleRun) -> None:
         self._run = run
-        self._rules = run.context.rules
-        self._notes = LifecycleNotes(run.overlay, run.scope)
+        self._notes = run.notes
 
     async def run(self) -> None:
         context, scope = self._run.context, self._run.scope
@@ -87,9 +68,10 @@ class Promoter:
             self._run.report_progress("promote", number, len(logs))
 
     async def _promote_log(self, log: Log, space: Space) -> None:
-        name = name_log_position(space)
+        name = lifecycle_notes.name_log_position(space)
         for tries in range(_MAX_TRIES):
-            after = get_log_position((await self._notes.get([name])).get(name))
+            note = await self._notes.find(name)
+            after = 0 if note is None else int(note.metadata["seq"])
             try:
                 while page := await log.read(space, after=after, limit=_PAGE_SIZE, hidden=True):
                     await self._promote_page(space, page)
@@ -99,26 +81,24 @@ class Promoter:
                 continue
             self._run.log_positions[space] = after
             return
-        self._run.report.add_note(
-            f"log {space.tier}:{space.session} is being read by another process; left for the next run"
-        )
+        name = f"{space.tier}:{space.session}"
+        self._run.report.add_note(f"log {name} is being read by another process; left for the next run")
 
     async def _promote_page(self, space: Space, page: Sequence[Entry]) -> None:
-        entries = await asyncio.to_thread(_parse_entries, space, page, self._rules)
-        statements = [statement for entry in entries for statement in entry.promotable]
+        entries = await asyncio.to_thread(_parse_entries, space, page)
+        statements = [statement for _, promotable, _ in entries for statement in promotable]
         batch = FactBatch(self._run, self._notes)
-        position = name_log_position(space)
-        await batch.load_notes(
-            {position}
-            | {name_promoted_fact(make_content_id(self._run.fact_space, item.text)) for item in statements}
-            | {name_repetition(normalize_sentence(text)) for entry in entries for text in entry.declarations}
-        )
-        for entry in entries:
-            for statement in entry.promotable:
-                await batch.add_statement(entry.utterance, statement.text, statement.rule)
-            for text in entry.declarations:
-                await self._count_declaration(batch, entry.utterance, text)
-        user_utterances = [entry.utterance for entry in entries if entry.utterance.speaker == "user"]
+        position = lifecycle_notes.name_log_position(space)
+        ids = [make_content_id(self._run.fact_space, statement.text) for statement in statements]
+        names = {position, *map(lifecycle_notes.name_promoted_fact, ids)}
+        texts = [normalize_sentence(text) for *_, declarations in entries for text in declarations]
+        await batch.load_notes(names.union(map(lifecycle_notes.name_repetition, texts)))
+        for utterance, promotable, declarations in entries:
+            for statement in promotable:
+                await batch.add_statement(utterance, statement.text, statement.rule)
+            for text in declarations:
+                await self._count_declaration(batch, utterance, text)
+        user_utterances = [utterance for utterance, *_ in entries if utterance.speaker == "user"]
         for found in await extract_facts(self._run, user_utterances):
             if not any(found.quote in item.text or item.text in found.quote for item in statements):
                 await batch.add_statement(found.utterance, found.fact, "extracted", quote=found.quote)
@@ -128,10 +108,10 @@ class Promoter:
         self._run.report.examined += len(page)
 
     async def _count_declaration(self, batch: FactBatch, utterance: Utterance, text: str) -> None:
-        name = name_repetition(normalize_sentence(text))
+        name = lifecycle_notes.name_repetition(normalize_sentence(text))
         before = await batch.get_note(name)
-        values = add_occurrence(before, utterance.space.session, utterance.entry.at, utterance.entry.id)
-        if is_repeated(values) and not values.get("kept"):
+        values = lifecycle_notes.add_occurrence(before, utterance.space.session, utterance.entry.at, utterance.entry.id)
+        if lifecycle_notes.is_repeated(values) and not values.get("kept"):
             origins = tuple(entry_id for _, _, entry_id in values["said"])
             await batch.add_statement(utterance, text, "repeated", origins=origins)
             values["kept"] = True
@@ -151,16 +131,16 @@ class Promoter:
         await with_current_model(self._run.context.embedding, write)
 
 
-def _parse_entries(space: Space, page: Sequence[Entry], rules: LanguageRules) -> list[_EntryStatements]:
-    found = []
+def _parse_entries(space: Space, page: Sequence[Entry]) -> list[_EntryStatements]:
+    found: list[_EntryStatements] = []
     for entry in page:
-        utterance = parse_utterance(space, entry, rules)
+        utterance = parse_utterance(space, entry)
         if utterance is None:
             continue
-        promotable = utterance.find_promotable(rules)
+        promotable = utterance.find_promotable()
         texts = {statement.text for statement in promotable}
-        declarations = rules.find_declarations(utterance.text) if utterance.speaker == "user" else []
-        found.append(_EntryStatements(utterance, promotable, [text for text in declarations if text not in texts]))
+        declarations = ENGLISH.find_declarations(utterance.text) if utterance.speaker == "user" else []
+        found.append((utterance, promotable, [text for text in declarations if text not in texts]))
     return found
 
 
@@ -169,7 +149,6 @@ class FactBatch:
 
     def __init__(self, run: LifecycleRun, notes: LifecycleNotes) -> None:
         self._run = run
-        self._rules = run.context.rules
         self._notes = notes
         self._stored_notes: dict[str, MemoryItem | None] = {}
         self._new_notes: dict[str, dict[str, Any]] = {}
@@ -189,12 +168,12 @@ class FactBatch:
         """Add a fact for a statement, unless it is known already or was promoted before."""
         space, at = self._run.fact_space, utterance.entry.at
         id = make_content_id(space, text)
-        note_name = name_promoted_fact(id)
+        note_name = lifecycle_notes.name_promoted_fact(id)
         note = await self.get_note(note_name)
-        if note and is_already_promoted(note, at):
+        if note and lifecycle_notes.is_already_promoted(note, at):
             return  # the user may have deleted the fact since
-        stored = await self._get_item(id)
-        related = await self._find_related(self._rules.extract_claims(text)) if utterance.speaker == "user" else []
+        stored = self.new_items.get(id) or next(iter(await self._get_current([id])), None)
+        related = await self._find_related(ENGLISH.extract_claims(text)) if utterance.speaker == "user" else []
         if await self._is_known(stored, text, related, at) or (quote and await self._is_known(None, quote, [], at)):
             self.set_note(note_name, {**note, "at": to_micros(at)})
             return
@@ -233,12 +212,6 @@ class FactBatch:
         ]
         return changed + notes
 
-    async def _get_item(self, id: str) -> MemoryItem | None:
-        if id in self.new_items:
-            return self.new_items[id]
-        found = await self._get_current([id])
-        return found[0] if found else None
-
     async def _is_known(self, stored: MemoryItem | None, text: str, related: list[MemoryItem], at: datetime) -> bool:
         """Return True if a current item says the same, in any wording; a former value that returns is not known."""
         if stored is not None:
@@ -248,21 +221,19 @@ class FactBatch:
         earlier = [
             item for item in related if item.live_at(now) and get_valid_from(item) <= at and is_user_statement(item)
         ]
-        if self._rules.is_already_claimed(text, earlier):
+        if ENGLISH.is_already_claimed(text, earlier):
             return True
         terms = tuple(dict.fromkeys(analyze(text)))[:_MAX_TERMS]
-        where = Where(self._run.fact_space, live_at=now)
-        matches = await self._find_by_terms(where, terms, _MAX_SIMILAR)
+        matches = await self._find_by_terms(terms, _MAX_SIMILAR)
         items = [*self.new_items.values(), *await self._get_current(match.brief.id for match in matches)]
-        return any(self._rules.is_redundant(text, item) for item in items if item.live_at(now))
+        return any(ENGLISH.is_redundant(text, item) for item in items if item.live_at(now))
 
     def _build_fact(
         self, utterance: Utterance, id: str, text: str, rule: PromotionRule, quote: str | None
     ) -> MemoryItem:
         scope, session, at = self._run.scope, utterance.space.session, utterance.entry.at
-        metadata: dict[str, Any] = {"rule": rule, "kind": utterance.entry.kind, "session": session}
-        if quote is not None:
-            metadata["quote"] = quote
+        metadata = {"rule": rule, "kind": utterance.entry.kind, "session": session}
+        metadata |= {} if quote is None else {"quote": quote}
         return MemoryItem(
             id=id,
             content=text,
@@ -277,7 +248,7 @@ class FactBatch:
 
     async def _insert_item(self, item: MemoryItem, related: list[MemoryItem]) -> list[str]:
         """Add an item and end the items that it contradicts, or end it if a later one does; return the ended ids."""
-        result = resolve_contradictions(item, related, self._rules)
+        result = resolve_contradictions(item, related)
         for ended in result.ended_items:
             if ended.id in self.new_items:
                 self.new_items[ended.id] = ended
@@ -285,13 +256,13 @@ class FactBatch:
                 self._changed_items[ended.id] = (ended, ended.version)
         added = (result.item, *result.remaining_items)
         for new in added:
-            self.new_items[new.id] = add_plain_wording(new, self._rules)
+            self.new_items[new.id] = add_plain_wording(new)
         self.actions += [
             LifecycleAction(new.id, "semantic", f"the part of {new.derived_from[0]} that still holds")
             for new in result.remaining_items
         ]
-        for slot in sorted({slot for claim in self._rules.extract_claims(item.content) for slot in claim.slots}):
-            name = name_slot_values(slot)
+        for slot in sorted({slot for claim in ENGLISH.extract_claims(item.content) for slot in claim.slots}):
+            name = lifecycle_notes.name_slot_values(slot)
             recent = [*(await self.get_note(name)).get("items", ()), *(new.id for new in added)]
             self.set_note(name, {"items": recent[-_MAX_RECENT_IDS:]})
         return [ended.id for ended in result.ended_items]
@@ -303,17 +274,16 @@ class FactBatch:
         ids: dict[str, None] = {}
         for claim in claims:
             for slot in claim.slots:
-                ids |= dict.fromkeys((await self.get_note(name_slot_values(slot))).get("items", ()))
-            where = Where(self._run.fact_space, live_at=self._run.now)
-            matches = await self._find_by_terms(where, claim.search_terms, _MAX_RELATED)
+                ids |= dict.fromkeys((await self.get_note(lifecycle_notes.name_slot_values(slot))).get("items", ()))
+            matches = await self._find_by_terms(claim.search_terms, _MAX_RELATED)
             shortest = heapq.nsmallest(_MAX_RELATED_READ, matches, key=lambda match: match.brief.length)
             ids |= dict.fromkeys(match.brief.id for match in shortest)
         stored = await self._get_current(id for id in ids if id not in self.new_items)
         # Filtering in the search would read the whole space.
         return [*self.new_items.values(), *(item for item in stored if item.key is None and item.turn is None)]
 
-    async def _find_by_terms(self, where: Where, terms: Sequence[str], limit: int) -> list[ScoredItem]:
-        ask = EvidenceQuery(where, None, tuple(terms), limit, reach=0)
+    async def _find_by_terms(self, terms: tuple[str, ...], limit: int) -> list[ScoredItem]:
+        ask = EvidenceQuery(Where(self._run.fact_space, live_at=self._run.now), None, terms, limit, reach=0)
         return await self._run.context.records.gather(ask, lambda found, lookup: found.rank_by_terms(limit))
 
     async def _get_current(self, ids: Iterable[str]) -> list[MemoryItem]:
@@ -322,10 +292,10 @@ class FactBatch:
         return [self._changed_items[item.id][0] if item.id in self._changed_items else item for item in found]
 
 
-def add_plain_wording(item: MemoryItem, rules: LanguageRules = ENGLISH) -> MemoryItem:
+def add_plain_wording(item: MemoryItem) -> MemoryItem:
     """Return the item with its claims in plain sentences, which are indexed with its content."""
     metadata = {name: value for name, value in item.metadata.items() if name != PARAPHRASE_KEY}
-    sentences = rules.build_plain_sentences(item.content)
+    sentences = ENGLISH.build_plain_sentences(item.content)
     if sentences:
         metadata[PARAPHRASE_KEY] = "\n".join(sentences)
     return item if metadata == item.metadata else replace(item, metadata=MappingProxyType(metadata))

@@ -16,6 +16,7 @@ from recollect.stores.filters import Where
 from recollect.stores.writes import Delete, Drop, DropTask, Put, Task
 from recollect.tiers.contradiction import is_merged_copy
 from recollect.types import MemoryItem, Space
+from recollect.validation import format_count
 
 MIN_IMPORTANCE_CHANGE = 0.01
 """Smaller changes are not written. They add up, since decay is always computed from the last write."""
@@ -31,19 +32,13 @@ _EPISODE_PAGE_SIZE = 500
 _TASK_PAGE_SIZE = 100
 
 
-# --- Rules for one fact ---
-
-
 def get_purge_grace(settings: Settings) -> timedelta:
     """Return how long expired data is kept, since clocks may disagree."""
     return timedelta(seconds=settings.purge_grace_seconds)
 
 
 def decay_importance(item: MemoryItem, half_life: timedelta, now: datetime) -> float:
-    """Return the importance of an item at `now`, never below the floor. Keyed and pinned items do not decay.
-
-    Decay composes: two steps of an hour give the same result as one step of two hours.
-    """
+    """Return the importance of an item at `now`, never below the floor. Keyed and pinned items do not decay."""
     span = now - find_decay_start(item)
     above_floor = item.importance - IMPORTANCE_FLOOR
     if not is_cappable(item) or above_floor <= 0 or span <= timedelta():
@@ -62,10 +57,7 @@ def find_decay_start(item: MemoryItem) -> datetime:
 
 
 def extend_half_life(half_life: timedelta, accesses: int) -> timedelta:
-    """Return the half-life of an item: 2 half-lives for 1 access, 3 for 3 accesses, nearly 8 for 100.
-
-    It grows with the logarithm; otherwise an item that is in every prompt would never decay.
-    """
+    """Return the half-life of an item: 2 half-lives for 1 access, 3 for 3 accesses, nearly 8 for 100."""
     return half_life * (1.0 + math.log2(1 + accesses))
 
 
@@ -76,14 +68,11 @@ def explain_expiry(item: MemoryItem, settings: Settings, now: datetime) -> str |
         return f"expired on {item.expires_at:%Y-%m-%d}"
     if max_age is None or item.pinned or item.created_at + timedelta(seconds=max_age) + grace > now:
         return None
-    return f"older than the maximum age of {_format_days(timedelta(seconds=max_age))}"
+    return f"older than the maximum age of {format_count(timedelta(seconds=max_age).days, 'day')}"
 
 
 def explain_forgetting(item: MemoryItem, settings: Settings, now: datetime) -> str | None:
-    """Return why an item may be forgotten, given its current importance; None if it has to stay.
-
-    Keyed, pinned and recently used items stay.
-    """
+    """Return why an item may be forgotten; None if it has to stay, like keyed, pinned and recently used items."""
     # An imported item is as old as its arrival, not as its content.
     times = (item.created_at, item.learned_at, item.last_accessed)
     last_use = max(time for time in times if time is not None)
@@ -91,22 +80,16 @@ def explain_forgetting(item: MemoryItem, settings: Settings, now: datetime) -> s
         return None
     if is_merged_copy(item):
         age = now - (item.valid_to or item.created_at)
-        return f"merged into {item.superseded_by}, {_format_days(age)} ago" if age >= _FORGET_AFTER else None
+        since = f"{format_count(age.days, 'day')} ago"
+        return f"merged into {item.superseded_by}, {since}" if age >= _FORGET_AFTER else None
     if item.importance >= settings.forget_below or item.access_count >= _MIN_USES_TO_KEEP:
         return None
     usage = "never used" if item.access_count == 0 else "used once"
-    return f"importance {item.importance:.2f}, {usage}, not touched for {_format_days(now - last_use)}"
+    return f"importance {item.importance:.2f}, {usage}, not touched for {format_count((now - last_use).days, 'day')}"
 
 
 def is_cappable(item: MemoryItem) -> bool:
     return item.key is None and not item.pinned
-
-
-def _format_days(span: timedelta) -> str:
-    return "1 day" if span.days == 1 else f"{span.days} days"
-
-
-# --- Facts ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,34 +137,29 @@ async def sweep_facts(run: LifecycleRun) -> None:
 
 
 async def _apply_decisions(run: LifecycleRun, decisions: Sequence[RetentionDecision]) -> None:
-    if not decisions:
+    """Apply decisions together; after a conflict, read each item again and decide on its current version."""
+    if not decisions or await _write_decisions(run, decisions):
         return
+    for decision in decisions:
+        for item in await run.overlay.get(run.fact_space, decision.item.id):
+            if decision.kind == "capped":
+                retry = replace(decision, item=item) if is_cappable(item) else None
+            else:
+                retry = decide_retention(item, run.context.settings, run.now)
+            if retry is not None and not await _write_decisions(run, [retry]):
+                run.report.add_note(f"item {item.id} is being changed by another process; left for the next run")
+
+
+async def _write_decisions(run: LifecycleRun, decisions: Sequence[RetentionDecision]) -> bool:
+    """Write decisions in one transaction; return False if an item was changed meanwhile."""
     try:
         await run.overlay.write(*(decision.build_write(run) for decision in decisions))
-        _record_decisions(run, decisions)
     except Conflict:
-        for decision in decisions:
-            await _retry_decision(run, decision)
-
-
-async def _retry_decision(run: LifecycleRun, decision: RetentionDecision) -> None:
-    """Read one item of a conflicting batch again, and decide on its current version."""
-    is_cap = decision.kind == "capped"
-    for item in await run.overlay.get(run.fact_space, decision.item.id):
-        retry = replace(decision, item=item) if is_cap else decide_retention(item, run.context.settings, run.now)
-        if retry is None or (is_cap and not is_cappable(item)):
-            return
-        try:
-            await run.overlay.write(retry.build_write(run))
-            _record_decisions(run, [retry])
-        except Conflict:
-            run.report.add_note(f"item {item.id} is being changed by another process; left for the next run")
-
-
-def _record_decisions(run: LifecycleRun, decisions: Sequence[RetentionDecision]) -> None:
+        return False
     for decision in decisions:
         run.report.add(decision.kind, [LifecycleAction(decision.item.id, "semantic", decision.reason)])
     run.dropped_count += sum(decision.importance is None for decision in decisions)
+    return True
 
 
 async def _enforce_cap(run: LifecycleRun, max_items: int) -> None:
@@ -202,15 +180,8 @@ async def _enforce_cap(run: LifecycleRun, max_items: int) -> None:
         await _apply_decisions(run, [RetentionDecision("capped", item, reason) for item in items])
 
 
-# --- Episodes ---
-
-
 async def drop_expired_episodes(run: LifecycleRun) -> None:
-    """Drop episodes a grace period after they expired, and those above the cap, if they were read for promotion.
-
-    Expired episodes are hidden already. The grace period protects data from a clock that runs fast. Writing enforces
-    the cap; a cap that was lowered later is enforced here.
-    """
+    """Drop episodes a grace period after they expired, and those above a lowered cap, if they were read."""
     log, grace = run.context.episodic, get_purge_grace(run.context.settings)
     max_items = run.context.settings.tier("episodic").max_items
     spaces = await log.logs(run.scope.space("episodic"), hidden=True)
@@ -243,9 +214,6 @@ async def _drop_entries(
     run.report.add(kind, (LifecycleAction(id, "episodic", reason) for _, id, reason in entries))
 
 
-# --- Tasks ---
-
-
 async def drop_expired_tasks(run: LifecycleRun) -> None:
     """Drop tasks with their checkpoints and journal a grace period after they expired, unless they were resumed."""
     space = run.scope.space("checkpoints")
@@ -253,11 +221,8 @@ async def drop_expired_tasks(run: LifecycleRun) -> None:
     last: Task | None = None
     while page := await run.context.tasks.expired(space, before, limit=_TASK_PAGE_SIZE, after=last):
         last = page[-1]
-        if run.is_dry or await _drop_tasks(run, page, before):
-            dropped: Sequence[Task] = page
-        else:
-            dropped = [task for task in page if await _drop_tasks(run, [task], before)]
-        for task in dropped:
+        are_dropped = run.is_dry or await _drop_tasks(run, page, before)
+        for task in page if are_dropped else [task for task in page if await _drop_tasks(run, [task], before)]:
             reason = f"expired on {task.expires_at:%Y-%m-%d at %H:%M} UTC; it was {task.status}"
             run.report.add("expired", [LifecycleAction(task.id, "checkpoints", reason)])
         run.report.examined += len(page)

@@ -9,21 +9,26 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
+from typing import cast
 
 from recollect.clock import from_micros, to_micros, to_utc
-from recollect.errors import BadInput, Conflict, StoreClosed
-from recollect.lifecycle.consolidation import merge_duplicates, record_comparison
+from recollect.errors import BadInput, StoreClosed
 from recollect.lifecycle.context import LifecycleContext, LifecycleRun
 from recollect.lifecycle.promotion import Promoter
-from recollect.lifecycle.report import LifecycleReport, LifecycleReportBuilder
+from recollect.lifecycle.report import LifecycleAction, LifecycleReport, LifecycleReportBuilder
 from recollect.lifecycle.retention import drop_expired_episodes, drop_expired_tasks, get_purge_grace, sweep_facts
+from recollect.stores.base import Records
 from recollect.stores.overlay import PlanOverlay
-from recollect.tiers.lifecycle_notes import CLOCK_NOTE, LifecycleNotes, drop_stale_notes
+from recollect.tiers.consolidation import apply_merges, plan_consolidation
+from recollect.tiers.lifecycle_notes import CLOCK_NOTE
 from recollect.types import ProgressCallback, Scope
+from recollect.validation import is_number
 
 # A gap between two runs up to this length is plausible; a longer one needs a second run that confirms it.
 _MAX_CLOCK_LEAP = timedelta(days=100)
 _CLOCK_NOTE_INTERVAL = timedelta(hours=1)
+_MERGE_NOTE = "merged"
 
 # Placeholder for the user in the clock note of an agent's tasks.
 _NO_USER = "(nobody)"
@@ -55,7 +60,7 @@ class Lifecycle:
     def start(self, interval: float | timedelta) -> None:
         """Run now and then every `interval` seconds until `stop`. A run that fails is logged and retried."""
         seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        if not is_number(seconds) or not 0 < seconds < math.inf:
             raise BadInput(f"interval must be a number of seconds above 0; got {interval!r:.80}")
         if self._background_task is not None and not self._background_task.done():
             raise BadInput("the lifecycle is already running; call stop() first")
@@ -93,18 +98,10 @@ class Lifecycle:
             if not dry and context.eraser is not None:
                 for receipt in await context.eraser.resume():
                     report.add_note(f"erasure {receipt.id} is {receipt.status}")
-            users: set[str] = set()
-            agents: set[str] = set()
+            users, agents = set[str](), set[str]()
+            build_run = partial(LifecycleRun, context=context, now=now, report=report, overlay=overlay, is_dry=dry)
             for scope in await self._list_scopes() if all_users else [self._scope]:
-                run = LifecycleRun(
-                    context=context,
-                    scope=scope,
-                    now=now,
-                    report=report,
-                    overlay=overlay,
-                    is_dry=dry,
-                    on_progress=progress,
-                )
+                run = build_run(scope=scope, on_progress=progress)
                 await _maintain_scope(run, facts=scope.user not in users, tasks=scope.agent not in agents)
                 users.add(scope.user)
                 agents.add(scope.agent)
@@ -113,8 +110,8 @@ class Lifecycle:
     async def _list_scopes(self) -> Iterable[Scope]:
         """Return a scope for every user and agent with logs, every user with facts and every agent with tasks."""
         context, tenant = self._context, self._scope.tenant
-        owners = {(space.user, space.agent) for space in await context.conversation.owners(tenant)}
-        owners |= {(space.user, space.agent) for space in await context.episodic.owners(tenant)}
+        logs = (context.conversation, context.episodic)
+        owners = {(space.user, space.agent) for log in logs for space in await log.owners(tenant)}
         users = {user for user, _ in owners}
         facts = [count.space for count in await context.records.spaces(tenant) if count.space.tier == "semantic"]
         owners |= {(space.user, self._scope.agent) for space in facts if space.user not in users}
@@ -137,7 +134,7 @@ async def _maintain_scope(run: LifecycleRun, *, facts: bool, tasks: bool) -> Non
         return
     with run.measure_stage("expire"):
         await drop_expired_episodes(run)
-        await drop_stale_notes(run.overlay, run.scope.space("lifecycle"), run.now)
+        await run.notes.drop_stale(run.now)
         if drop_tasks:
             await drop_expired_tasks(run)
     if not facts:
@@ -151,8 +148,7 @@ async def _maintain_scope(run: LifecycleRun, *, facts: bool, tasks: bool) -> Non
 
 async def is_clock_plausible(run: LifecycleRun) -> bool:
     """Return True if time-dependent stages may run. A leap of the clock is noted, and accepted once it has lasted."""
-    notes = LifecycleNotes(run.overlay, run.scope)
-    stored = (await notes.get([CLOCK_NOTE])).get(CLOCK_NOTE)
+    stored = await run.notes.find(CLOCK_NOTE)
     values = dict(stored.metadata) if stored is not None else {}
     grace = get_purge_grace(run.context.settings)
     last, doubted = _read_time(values, "at"), _read_time(values, "doubt")
@@ -162,22 +158,56 @@ async def is_clock_plausible(run: LifecycleRun) -> bool:
         or (doubted is not None and grace <= run.now - doubted <= _MAX_CLOCK_LEAP)
     ):
         plausible = True
-        due = last is None or abs(run.now - last) >= _CLOCK_NOTE_INTERVAL
-        changed = {"at": to_micros(run.now)} if due else values
+        if last is None or abs(run.now - last) >= _CLOCK_NOTE_INTERVAL:
+            values = {"at": to_micros(run.now)}
     else:
         plausible = False
-        is_noted = doubted is not None and timedelta() <= run.now - doubted <= _MAX_CLOCK_LEAP
-        changed = values if is_noted else {**values, "doubt": to_micros(run.now)}
+        if doubted is None or not timedelta() <= run.now - doubted <= _MAX_CLOCK_LEAP:
+            values["doubt"] = to_micros(run.now)
         run.report.add_note(
             f"the clock has moved by {abs(run.now - last).days:,} days since the last run; "
             f"nothing is dropped or decayed until a run at least {grace} later confirms it"
         )
-    if changed != values:
-        with contextlib.suppress(Conflict):  # another run has noted the same time
-            await run.overlay.write(notes.build_put(CLOCK_NOTE, changed, stored, run.now))
+    await run.notes.save(CLOCK_NOTE, values, stored, run.now)
     return plausible
 
 
 def _read_time(values: dict[str, object], name: str) -> datetime | None:
     value = values.get(name)
     return from_micros(value) if isinstance(value, int) else None
+
+
+async def merge_duplicates(run: LifecycleRun) -> None:
+    """Merge facts that say the same, unless none was added or removed since the last comparison, which reads all."""
+    stored, summary = await run.notes.find(_MERGE_NOTE), await _summarize_facts(run)
+    run.compared_count = summary["items"]
+    if stored is not None and dict(stored.metadata) == summary:
+        return
+    plan = await plan_consolidation(
+        run.context.records,
+        run.context.embedding,
+        run.fact_space,
+        run.now,
+        progress=lambda progress: run.report_progress("merge", progress.done, progress.total),
+    )
+    report = await apply_merges(cast(Records, run.overlay), run.fact_space, plan.merged, run.now)
+    for skipped in report.skipped:
+        run.report.add_note(f"item {skipped.merge.survivor} was not merged: {skipped.reason}")
+    run.report.examined += plan.examined
+    for merge in report.merged:
+        run.report.add("merged", (LifecycleAction(id, "semantic", merge.reason, merge.survivor) for id in merge.merged))
+
+
+async def record_comparison(run: LifecycleRun) -> None:
+    """Note which facts need no further comparison. Facts that were added during the run still need it."""
+    summary = await _summarize_facts(run)
+    if not run.is_dry and summary["items"] == run.compared_count - run.dropped_count:
+        await run.notes.save(_MERGE_NOTE, summary, await run.notes.find(_MERGE_NOTE), run.now)
+
+
+async def _summarize_facts(run: LifecycleRun) -> dict[str, int]:
+    """Return the number of facts and the time of the newest, which change with every fact added or removed."""
+    for count in await run.context.records.spaces(run.scope.tenant):
+        if count.space == run.fact_space and count.newest is not None:
+            return {"items": count.items, "newest": to_micros(count.newest)}
+    return {"items": 0}

@@ -10,11 +10,12 @@ from typing import Any, Literal
 from recollect.language.novelty import MIN_TRUST
 from recollect.language.promotion_rules import PromotableStatement
 from recollect.language.recalled_text import extract_own_words, has_recalled_mark, is_recalled
-from recollect.language.rules import ENGLISH, LanguageRules
+from recollect.language.rules import ENGLISH
 from recollect.language.sentences import NON_USER_ROLES
 from recollect.stores.writes import Entry
 from recollect.tiers.facts import source_trust
 from recollect.tiers.log_entries import is_quarantined
+from recollect.tiers.messages import read_trust
 from recollect.types import EMPTY_MAPPING, Space
 
 Speaker = Literal["user", "agent"]
@@ -42,14 +43,14 @@ class Utterance:
         """The source of a fact made of this utterance."""
         return f"{self.space.tier}:{self.space.session}" if self.space.session else self.space.tier
 
-    def find_promotable(self, rules: LanguageRules = ENGLISH) -> list[PromotableStatement]:
+    def find_promotable(self) -> list[PromotableStatement]:
         """Return the statements that are worth keeping."""
         if self.speaker == "user":
-            return rules.find_promotable_statements(self.text)
+            return ENGLISH.find_promotable_statements(self.text)
         return [PromotableStatement(self.text.strip(), "decision" if self.entry.kind == "decision" else "outcome")]
 
 
-def parse_utterance(space: Space, entry: Entry, rules: LanguageRules = ENGLISH) -> Utterance | None:
+def parse_utterance(space: Space, entry: Entry) -> Utterance | None:
     """Return what the user said or the agent decided in an entry; None if nothing may be learned from it.
 
     Tool results and assistant messages are excluded: they may repeat a web page or recalled memories.
@@ -67,7 +68,7 @@ def parse_utterance(space: Space, entry: Entry, rules: LanguageRules = ENGLISH) 
         text = entry.content
         if is_recalled(text) or has_recalled_mark(text):
             return None
-    if not text.strip() or rules.is_off_the_record(text):
+    if not text.strip() or ENGLISH.is_off_the_record(text):
         return None
     return Utterance(space, entry, text, speaker, trust)
 
@@ -102,9 +103,9 @@ def _extract_user_text(content: str) -> str:
 def _compute_trust(metadata: Mapping[str, Any], speaker: str) -> float:
     """Return the lowest trust of the speaker, the entry's `trust` and its `source`."""
     trusts = [_SPEAKER_TRUST[speaker]]
-    trust, source = metadata.get("trust"), metadata.get("source")
-    if isinstance(trust, int | float) and not isinstance(trust, bool) and 0.0 <= trust <= 1.0:
-        trusts.append(float(trust))
+    trust, source = read_trust(metadata), metadata.get("source")
+    if trust is not None:
+        trusts.append(trust)
     if isinstance(source, str):
         is_url = "://" in source
         trusts.append(source_trust(source) if is_url else _SPEAKER_TRUST.get(source.split(":")[0].lower(), MIN_TRUST))

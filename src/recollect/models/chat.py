@@ -106,8 +106,11 @@ def parse_tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments, parse_constant=_reject_constant) if arguments.strip() else {}
+        except json.JSONDecodeError as error:  # without the document, which may be long
+            reason = f"{error.msg} at character {error.pos}"
+            return ToolCall(call_id, name, malformed=f"the arguments are not JSON: {reason}")
         except ValueError as error:
-            return ToolCall(call_id, name, malformed=f"the arguments are not JSON: {_describe_json_error(error)}")
+            return ToolCall(call_id, name, malformed=f"the arguments are not JSON: {error}")
         except RecursionError:
             return ToolCall(call_id, name, malformed="the arguments are nested too deeply")
     if not isinstance(arguments, dict):
@@ -133,8 +136,3 @@ def repair_surrogates(text: str) -> str:
 
 def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON value")
-
-
-def _describe_json_error(error: ValueError) -> str:
-    # Without the document, which may be long.
-    return f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +27,6 @@ _Request = tuple[int, int, list[str], "asyncio.Future[VectorsByText]"]
 _Answer = TypeVar("_Answer")
 
 _PROBE_TEXT = "a memory of last summer"
-
-# A sum of squares within these limits has neither overflowed nor vanished.
-_MIN_SQUARE, _MAX_SQUARE = 1e-200, 1e200
 
 
 @runtime_checkable
@@ -90,10 +86,7 @@ class Embedding:
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         for start in range(0, len(missing), self._batch):
             known |= await self._wait_for(embedder, queue.embed(missing[start : start + self._batch]))
-        if not texts:
-            return np.empty((0, embedder.dim), np.float32)
-        # A third of the time of `np.stack`, on the path of every recall.
-        return np.concatenate([known[text] for text in texts]).reshape(len(texts), -1)
+        return np.stack([known[text] for text in texts]) if texts else np.empty((0, embedder.dim), np.float32)
 
     async def resolve_dimension(self, known: int = 0) -> None:
         """Set the dimension if the embedder does not declare one: use `known`, or embed a probe text."""
@@ -129,7 +122,6 @@ class Embedding:
             return
 
     def clear_cache(self) -> None:
-        """Clear the cache, because one of its texts may have been erased."""
         self._queue.cache.clear()
 
     def close(self) -> None:
@@ -165,9 +157,8 @@ class Embedding:
 class _BatchQueue:
     """Runs one batch of an embedder at a time; the calls that wait meanwhile are merged into the next batch.
 
-    A single call waits for nothing, and with many callers the batches are full. A call is overtaken by later ones for
-    at most as many batches as it has texts, so a query goes before the texts of a background task. Each caller waits
-    with at most one batch. A coroutine function is called at once, because its requests run concurrently.
+    A call is overtaken by later ones for at most as many batches as it has texts, so a query goes before the texts of
+    a background task. A coroutine function is called at once, because its requests run concurrently.
     """
 
     def __init__(
@@ -257,17 +248,13 @@ def _normalize_rows(embedder: Embedder, answer: Any, count: int) -> Matrix:
         raise BadVector(
             f"the embedder {name!r} answered with shape {rows.shape} for {count} texts; ({count}, {dim}) was expected"
         )
-    squares = np.einsum("ij,ij->i", rows, rows)
-    if all(_MIN_SQUARE < square < _MAX_SQUARE for square in squares.tolist()):
-        return np.asarray(rows / np.sqrt(squares)[:, np.newaxis], np.float32)
-    # Scaled first: squares of very large or small numbers overflow or vanish.
     largest = np.abs(rows).max(axis=1, keepdims=True)
     if not np.isfinite(largest).all():
         raise BadVector(f"the embedder {name!r} answered with NaN or infinity; nothing was stored")
+    # Scaled first: squares of very large or small numbers overflow or vanish.
     scaled = rows / np.where(largest == 0.0, 1.0, largest)
-    # At least 1, except for a row of zeros.
-    length = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
-    return np.asarray(scaled / np.maximum(length, 1.0), np.float32)
+    # The length is at least 1, except for a row of zeros.
+    return np.asarray(scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1.0), np.float32)
 
 
 class FunctionEmbedder:
@@ -309,33 +296,27 @@ class RemoteEmbedder(LateDimensionEmbedder):
         limits: RequestLimits,
         *,
         dim: int,
-        close: Callable[[], Awaitable[None]],
+        close: CloseCallback,
     ) -> None:
+        self.name = endpoint.name
         self.dim = dim
         self._endpoint = endpoint
         self._request = request
         self._limits = limits
         self.close = close
 
-    @property
-    def name(self) -> str:
-        return self._endpoint.name
-
     async def embed_batch(self, texts: Sequence[str]) -> list[Any]:
         rows: list[Any] = []
-        for batch in await asyncio.to_thread(_build_batches, texts, self._limits):
-            rows += await self._request_vectors(batch)
-        return rows
-
-    async def _request_vectors(self, texts: list[str]) -> Vectors:
         endpoint = self._endpoint
-        try:
-            vectors, tokens = await self._request(texts)
-        except ProviderError as error:
-            cause = endpoint.get_safe_cause(error)
-            raise EmbedderFailed(f"the embedder {self.name!r} {error}; nothing was stored") from cause
-        endpoint.ledger.record_embedding(self.name, tokens, endpoint.price)
-        return vectors
+        for batch in await asyncio.to_thread(_build_batches, texts, self._limits):
+            try:
+                vectors, tokens = await self._request(batch)
+            except ProviderError as error:
+                cause = endpoint.get_safe_cause(error)
+                raise EmbedderFailed(f"the embedder {self.name!r} {error}; nothing was stored") from cause
+            endpoint.ledger.record_embedding(self.name, tokens, endpoint.price)
+            rows += vectors
+        return rows
 
 
 def truncate_text(text: str, max_tokens: int) -> str:
@@ -367,29 +348,20 @@ async def call_off_loop(function: Callable[[Any], Any], argument: Any, thread: T
     return await answer if isinstance(answer, Awaitable) else answer
 
 
-class _VectorCache:
-    """An LRU cache of vectors by text."""
-
+class _VectorCache(OrderedDict[str, NDArray[np.float32]]):
     def __init__(self, size: int) -> None:
+        super().__init__()
         self._size = size
-        self._vectors: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
-        self._lock = threading.Lock()
 
     def get_all(self, texts: Sequence[str]) -> VectorsByText:
-        with self._lock:
-            found = {text: self._vectors[text] for text in texts if text in self._vectors}
-            for text in found:
-                self._vectors.move_to_end(text)
-            return found
-
-    def clear(self) -> None:
-        with self._lock:
-            self._vectors.clear()
+        found = {text: self[text] for text in texts if text in self}
+        for text in found:
+            self.move_to_end(text)
+        return found
 
     def put_all(self, vectors: VectorsByText) -> None:
-        with self._lock:
-            for vector in vectors.values():
-                vector.flags.writeable = False  # shared with callers
-            self._vectors.update(vectors)
-            while len(self._vectors) > self._size:
-                self._vectors.popitem(last=False)
+        for vector in vectors.values():
+            vector.flags.writeable = False  # shared with callers
+        self.update(vectors)
+        while len(self) > self._size:
+            self.popitem(last=False)

@@ -21,6 +21,19 @@ _PLACEHOLDER_KEY = Secret("none-needed")
 
 _BILLING_ERRORS = {"insufficient_quota", "billing_error", "billing_hard_limit_reached"}
 _ERROR_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,60}")
+_NO_MONEY_MESSAGE = "says that the account has no money left ({code}); see its billing page"
+_KEY_MESSAGE = "refused the key ({code}); check that it is complete, of this provider, and allowed for this model"
+_STATUS_MESSAGES = {
+    400: "refused the request ({code}); is the prompt too long, or does the model take no tools?",
+    401: _KEY_MESSAGE,
+    403: _KEY_MESSAGE,
+    404: "does not know this model or address ({code}); check the model's name and the base URL",
+    413: "finds the request too large ({code}); send less at once",
+    429: "is asked too often ({code}); slow down, or ask for a higher limit",
+    500: "had an internal error ({code}); try again later",
+    503: "is overloaded ({code}); try again later",
+    529: "is overloaded ({code}); try again later",
+}
 _STATUS_BY_ERROR_NAME = {
     "overloaded_error": 529,
     "api_error": 500,
@@ -120,45 +133,17 @@ def error_from_status(status: int, body: Any, *, is_charged: bool = False) -> Pr
     name = _find_error_name(body)
     if status < 400:  # an error inside a stream that began with 200
         status = _STATUS_BY_ERROR_NAME.get(name or "", 500)
-    code = f"{status} {name}" if name else str(status)
-    return ProviderError(_describe_status(status, name, code), is_charged=is_charged)
+    other = _STATUS_MESSAGES[500 if status >= 500 else 400]
+    message = _NO_MONEY_MESSAGE if name in _BILLING_ERRORS else _STATUS_MESSAGES.get(status, other)
+    return ProviderError(message.format(code=f"{status} {name}" if name else status), is_charged=is_charged)
 
 
 def connection_error(cause: str, *, is_charged: bool = False) -> ProviderError:
     return ProviderError(f"could not be reached: {cause}; check the network and the address", is_charged=is_charged)
 
 
-def timeout_error(seconds: float, *, is_charged: bool = False) -> ProviderError:
-    return ProviderError(
-        f"gave no answer within {seconds:g} s; try again later, or raise the timeout", is_charged=is_charged
-    )
-
-
-def stalled_stream_error(seconds: float) -> ProviderError:
-    return ProviderError(
-        f"began its answer, and then nothing came for {seconds:g} s; try again later, or raise the timeout",
-        is_charged=True,
-    )
-
-
-def _describe_status(status: int, name: str | None, code: str) -> str:
-    if name in _BILLING_ERRORS:
-        return f"says that the account has no money left ({code}); see its billing page"
-    match status:
-        case 401 | 403:
-            return f"refused the key ({code}); check that it is complete, of this provider, and allowed for this model"
-        case 404:
-            return f"does not know this model or address ({code}); check the model's name and the base URL"
-        case 413:
-            return f"finds the request too large ({code}); send less at once"
-        case 429:
-            return f"is asked too often ({code}); slow down, or ask for a higher limit"
-        case 503 | 529:
-            return f"is overloaded ({code}); try again later"
-        case _ if status >= 500:
-            return f"had an internal error ({code}); try again later"
-        case _:
-            return f"refused the request ({code}); is the prompt too long, or does the model take no tools?"
+def timeout_error(seconds: float, problem: str = "gave no answer within", *, is_charged: bool = False) -> ProviderError:
+    return ProviderError(f"{problem} {seconds:g} s; try again later, or raise the timeout", is_charged=is_charged)
 
 
 def _find_error_name(body: Any) -> str | None:

@@ -35,16 +35,20 @@ async def open_embedder(
     ledger: UsageLedger | None = None,
     ask_size: bool = True,
 ) -> Embedding:
-    """Return the given embedder, or that of the settings; a local model is loaded with the first text.
-
-    If the dimension is unknown, one text is embedded now; without `ask_size`, by `resolve_dimension`.
-    """
+    """Return the given embedder or that of the settings; with `ask_size`, embed a text if its dimension is unknown."""
     given = settings.embedder if given is None else given
-    embedder = (
-        _open_named_embedder(given, settings, ledger or UsageLedger())
-        if isinstance(given, str)
-        else await _adapt_embedder(given, settings)
-    )
+    embedder: Embedder
+    if isinstance(given, str):
+        embedder = _open_named_embedder(given, settings, ledger or UsageLedger())
+    elif all(hasattr(given, name) for name in ("name", "dim", "embed_batch")):
+        embedder = given  # type: ignore[assignment]
+    elif callable(given):
+        embedder = await _probe_callable(given, settings.embed_timeout)
+    else:
+        raise BadSettings(
+            "an embedder must be a name such as 'minilm', a callable, or an object with name, dim and embed_batch; got "
+            f"{type(given).__name__}"
+        )
     embedding = Embedding(
         embedder,
         batch=_TEXTS_PER_BATCH,
@@ -105,22 +109,11 @@ def open_llm(
     return LanguageModel(given, timeout=settings.llm_timeout, clock=clock)
 
 
-def install_local_model(progress: ProgressCallback | None = None) -> Path:
+def install_local_model(progress: ProgressCallback) -> Path:
     """Install the default embedding model and return its directory; the only step that uses the network."""
-    from recollect.models.minilm.installer import install
+    from recollect.models.minilm.build import install
 
     return install(progress)
-
-
-async def _adapt_embedder(given: Embedder | Callable[[Any], Any], settings: Settings) -> Embedder:
-    if all(hasattr(given, name) for name in ("name", "dim", "embed_batch")):
-        return given  # type: ignore[return-value]
-    if callable(given):
-        return await _probe_callable(given, settings.embed_timeout)
-    raise BadSettings(
-        "an embedder must be a name such as 'minilm', a callable, or an object with name, dim and embed_batch; got "
-        f"{type(given).__name__}"
-    )
 
 
 def _open_named_embedder(name: str, settings: Settings, ledger: UsageLedger) -> Embedder:
@@ -156,7 +149,7 @@ def _open_named_chat(name: str, settings: Settings, ledger: UsageLedger) -> Chat
     if provider not in ("anthropic", "openai") or ":" not in name:
         raise BadSettings(f"there is no language model {name!r}; use 'anthropic:MODEL', 'openai:MODEL', or a callable")
     endpoint = _build_endpoint(name, settings, ledger, timeout=settings.llm_timeout)
-    if ledger.has_dollar_limit and endpoint.price is None:
+    if ledger.max_usd and endpoint.price is None:
         raise BadSettings(
             f"llm_budget_usd is set, but the price of {endpoint.name!r} is unknown; set llm_budget_tokens instead"
         )

@@ -23,10 +23,7 @@ from recollect.validation import check_seconds
 
 
 class WorkerThreads:
-    """Runs user callables in daemon threads, so that a hung call blocks neither the caller nor the exit.
-
-    A thread cannot be stopped; the threads of cancelled calls are counted.
-    """
+    """Runs user callables in daemon threads, so that a hung call blocks neither the caller nor the exit."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -145,15 +142,13 @@ class LanguageModel:
             raise self._record_failure(f"failed: {type(error).__name__}") from error
         if not isinstance(answer, str):
             raise self._record_failure(f"answered with {type(answer).__name__} in place of a text")
-        if not answer.strip():
-            raise self._record_failure("answered with an empty text")
-        if _LONE_SURROGATE.search(answer):
-            raise self._record_failure("answered with a lone surrogate")
+        if not answer.strip() or _LONE_SURROGATE.search(answer):
+            raise self._record_failure(f"answered with {'a lone surrogate' if answer.strip() else 'an empty text'}")
         self._failures = 0
         return answer.strip()
 
     async def close(self) -> None:
-        """Close the connections that were opened for it; a user's callable is not closed."""
+        """Close the connections that were opened for it."""
         if self._release is not None:
             await self._release()
 
@@ -183,15 +178,24 @@ class LanguageModel:
     async def _call_function(self, prompt: str) -> Any:
         function = self._function
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-            return await _await_answer(function(prompt))
-        answer = await self._threads.run(functools.partial(function, prompt))
-        return await _await_answer(answer) if isinstance(answer, Awaitable) else answer
+            answer = function(prompt)
+        else:
+            answer = await self._threads.run(functools.partial(function, prompt))
+        if not isinstance(answer, Awaitable):
+            return answer
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
+        try:
+            return await answer
+        except asyncio.CancelledError as error:
+            if task and task.cancelling() > before:
+                raise
+            raise to_exception(error) from error  # not from the caller: a failure of the model
 
 
 def to_language_model(
     given: LanguageModel | AskFunction | None, *, timeout: float, clock: Clock
 ) -> LanguageModel | None:
-    """Return a callable as a `LanguageModel`; an existing one keeps its timeout."""
     if given is None or isinstance(given, LanguageModel):
         return given
     return LanguageModel(given, timeout=timeout, clock=clock)
@@ -236,27 +240,13 @@ async def summarize_offline(passages: Sequence[LabeledText], limit: int, count: 
     return await asyncio.to_thread(summarize, passages, limit, count)
 
 
-async def _await_answer(answer: Awaitable[Any]) -> Any:
-    """Await an answer; a cancellation that does not come from the caller is a failure of the model."""
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
-    try:
-        return await answer
-    except asyncio.CancelledError as error:
-        if task and task.cancelling() > before:
-            raise
-        raise to_exception(error) from error
-
-
 class CallableChat:
     """A `LanguageModel` as a `ChatModel`: the dialogue is one prompt, and tools are left out."""
 
     def __init__(self, model: LanguageModel) -> None:
+        self.name = model.name
+        self.close = model.close
         self._model = model
-
-    @property
-    def name(self) -> str:
-        return self._model.name
 
     async def reply(
         self, messages: Sequence[ChatMessage], *, system: str = "", on_text: TextCallback | None = None, **_: Any
@@ -265,9 +255,6 @@ class CallableChat:
         if on_text is not None:
             on_text(text)
         return Reply(text)
-
-    async def close(self) -> None:
-        await self._model.close()
 
 
 def to_ask_function(chat: ChatModel) -> Callable[[str], Awaitable[str]]:
@@ -287,11 +274,9 @@ def render_prompt(messages: Sequence[ChatMessage], system: str = "") -> str:
     opening = [system.strip()] if system.strip() else []
     if len(messages) == 1 and messages[0].role == "user":
         return "\n\n".join([*opening, messages[0].content])
-    return "\n\n".join([*opening, *(_render_message(message) for message in messages), "assistant:"])
-
-
-def _render_message(message: ChatMessage) -> str:
-    asked = [f"[asked for {call.name} {dict(call.arguments)!r}]" for call in message.tool_calls]
-    content = [message.content] if message.content else []
-    # Further lines are indented, so that no message can imitate another role.
-    return f"{message.role}: " + "\n  ".join("\n".join([*content, *asked]).splitlines())
+    for message in messages:
+        asked = [f"[asked for {call.name} {dict(call.arguments)!r}]" for call in message.tool_calls]
+        text = "\n".join([*([message.content] if message.content else []), *asked])
+        # Further lines are indented, so that no message can imitate another role.
+        opening.append(f"{message.role}: " + "\n  ".join(text.splitlines()))
+    return "\n\n".join([*opening, "assistant:"])

@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 from dataclasses import dataclass, replace
+from typing import Any
 
 from recollect.errors import SpendLimitReached
 from recollect.models.chat import Usage
@@ -45,53 +46,44 @@ def _build_claude_price(read: float, written: float) -> TokenPrice:
 
 # The standard rates on platform.claude.com, developers.openai.com and docs.voyageai.com of 2026-11-15.
 _PRICES = {
-    "anthropic:claude-opus-5": _build_claude_price(5, 25),
-    "anthropic:claude-opus-4-8": _build_claude_price(5, 25),
-    "anthropic:claude-opus-4-7": _build_claude_price(5, 25),
-    "anthropic:claude-opus-4-6": _build_claude_price(5, 25),
-    "anthropic:claude-opus-4-5": _build_claude_price(5, 25),
-    "anthropic:claude-sonnet-5": _build_claude_price(2, 10),
-    "anthropic:claude-sonnet-4-6": _build_claude_price(3, 15),
-    "anthropic:claude-sonnet-4-5": _build_claude_price(3, 15),
-    "anthropic:claude-haiku-4-5": _build_claude_price(1, 5),
-    "openai:gpt-5.5": TokenPrice(5, 30, cached=0.5),
-    "openai:gpt-5.4": TokenPrice(2.5, 15, cached=0.25),
-    "openai:gpt-5.4-mini": TokenPrice(0.75, 4.5, cached=0.075),
-    "openai:gpt-5.4-nano": TokenPrice(0.2, 1.25, cached=0.02),
-    "openai:gpt-5": TokenPrice(1.25, 10, cached=0.125),
-    "openai:gpt-5-mini": TokenPrice(0.25, 2, cached=0.025),
-    "openai:gpt-5-nano": TokenPrice(0.05, 0.4, cached=0.005),
-    "openai:gpt-4.1": TokenPrice(2, 8, cached=0.5),
-    "openai:gpt-4.1-mini": TokenPrice(0.4, 1.6, cached=0.1),
-    "openai:gpt-4.1-nano": TokenPrice(0.1, 0.4, cached=0.025),
-    "openai:gpt-4o": TokenPrice(2.5, 10, cached=1.25),
-    "openai:gpt-4o-mini": TokenPrice(0.15, 0.6, cached=0.075),
-    "openai:text-embedding-3-small": TokenPrice(0.02),
-    "openai:text-embedding-3-large": TokenPrice(0.13),
-    "openai:text-embedding-ada-002": TokenPrice(0.1),
-    "voyage:voyage-4-large": TokenPrice(0.12),
-    "voyage:voyage-4": TokenPrice(0.06),
-    "voyage:voyage-4-lite": TokenPrice(0.02),
-    "voyage:voyage-3.5": TokenPrice(0.06),
-    "voyage:voyage-3.5-lite": TokenPrice(0.02),
-    "voyage:voyage-3-large": TokenPrice(0.18),
-    "voyage:voyage-code-3": TokenPrice(0.18),
-    "voyage:voyage-finance-2": TokenPrice(0.12),
-    "voyage:voyage-law-2": TokenPrice(0.12),
+    f"{provider}:{model}": price
+    for provider, models, price in (
+        ("anthropic", "claude-opus-5 claude-opus-4-8 claude-opus-4-7", _build_claude_price(5, 25)),
+        ("anthropic", "claude-opus-4-6 claude-opus-4-5", _build_claude_price(5, 25)),
+        ("anthropic", "claude-sonnet-5", _build_claude_price(2, 10)),
+        ("anthropic", "claude-sonnet-4-6 claude-sonnet-4-5", _build_claude_price(3, 15)),
+        ("anthropic", "claude-haiku-4-5", _build_claude_price(1, 5)),
+        ("openai", "gpt-5.5", TokenPrice(5, 30, cached=0.5)),
+        ("openai", "gpt-5.4", TokenPrice(2.5, 15, cached=0.25)),
+        ("openai", "gpt-5.4-mini", TokenPrice(0.75, 4.5, cached=0.075)),
+        ("openai", "gpt-5.4-nano", TokenPrice(0.2, 1.25, cached=0.02)),
+        ("openai", "gpt-5", TokenPrice(1.25, 10, cached=0.125)),
+        ("openai", "gpt-5-mini", TokenPrice(0.25, 2, cached=0.025)),
+        ("openai", "gpt-5-nano", TokenPrice(0.05, 0.4, cached=0.005)),
+        ("openai", "gpt-4.1", TokenPrice(2, 8, cached=0.5)),
+        ("openai", "gpt-4.1-mini", TokenPrice(0.4, 1.6, cached=0.1)),
+        ("openai", "gpt-4.1-nano", TokenPrice(0.1, 0.4, cached=0.025)),
+        ("openai", "gpt-4o", TokenPrice(2.5, 10, cached=1.25)),
+        ("openai", "gpt-4o-mini", TokenPrice(0.15, 0.6, cached=0.075)),
+        ("openai", "text-embedding-3-small", TokenPrice(0.02)),
+        ("openai", "text-embedding-3-large", TokenPrice(0.13)),
+        ("openai", "text-embedding-ada-002", TokenPrice(0.1)),
+        ("voyage", "voyage-4-lite voyage-3.5-lite", TokenPrice(0.02)),
+        ("voyage", "voyage-4 voyage-3.5", TokenPrice(0.06)),
+        ("voyage", "voyage-4-large voyage-finance-2 voyage-law-2", TokenPrice(0.12)),
+        ("voyage", "voyage-3-large voyage-code-3", TokenPrice(0.18)),
+    )
+    for model in models.split()
 }
 
 
 def find_price(name: str) -> TokenPrice | None:
-    """Return the price of "provider:model", including dated versions, or None if it is unknown."""
     return _PRICES.get(name) or _PRICES.get(_DATE_SUFFIX.sub("", name))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """Usage of one model in tokens; `usd` is None if its price is unknown.
-
-    `cached` counts the read tokens that came from the provider's cache. Embedders have only `embedded`.
-    """
+    """Usage of one model in tokens; `cached` is a part of `read`. `usd` is None if the price is unknown."""
 
     model: str
     calls: int = 0
@@ -107,7 +99,7 @@ class UsageLedger:
 
     def __init__(self, *, usd: float = 0.0, tokens: int = 0) -> None:
         """Limit language models to `usd` dollars and `tokens` tokens; 0 means no limit."""
-        self._max_usd = usd
+        self.max_usd = usd
         self._max_tokens = tokens
         self._by_model: dict[str, ModelUsage] = {}
         self._lock = threading.Lock()
@@ -119,25 +111,20 @@ class UsageLedger:
         with self._lock:
             return tuple(self._by_model.values())
 
-    @property
-    def has_dollar_limit(self) -> bool:
-        return self._max_usd > 0
-
     def record_chat(self, model: str, usage: Usage, price: TokenPrice | None, *, calls: int = 1) -> None:
         cost = None if price is None else price.calculate_cost(usage.read, usage.written, usage.cached, usage.kept)
-        self._add(ModelUsage(model, calls, read=usage.read, cached=usage.cached, written=usage.written, usd=cost))
+        self._add(model, cost, calls=calls, read=usage.read, cached=usage.cached, written=usage.written)
 
     def record_embedding(self, model: str, tokens: int, price: TokenPrice | None) -> None:
-        cost = None if price is None else price.calculate_cost(tokens)
-        self._add(ModelUsage(model, 1, embedded=tokens, usd=cost))
+        self._add(model, None if price is None else price.calculate_cost(tokens), calls=1, embedded=tokens)
 
     def check_budget(self, model: str) -> None:
         """Raise `SpendLimitReached` if a limit is reached; a running call is not stopped."""
         chats = [usage for usage in self.by_model if not usage.embedded]
         dollars = sum(usage.usd or 0.0 for usage in chats)
         tokens = sum(usage.read + usage.written for usage in chats)
-        if self._max_usd and dollars >= self._max_usd:
-            spent = f"${dollars:.4f} of llm_budget_usd={self._max_usd:g}"
+        if self.max_usd and dollars >= self.max_usd:
+            spent = f"${dollars:.4f} of llm_budget_usd={self.max_usd:g}"
         elif self._max_tokens and tokens >= self._max_tokens:
             spent = f"{tokens:,} of llm_budget_tokens={self._max_tokens:,}"
         else:
@@ -149,15 +136,9 @@ class UsageLedger:
             f"the language model {model!r} was not called: {spent} is spent; raise the limit, or open the memory again"
         )
 
-    def _add(self, added: ModelUsage) -> None:
+    def _add(self, model: str, cost: float | None, **counts: int) -> None:
         with self._lock:
-            usage = self._by_model.get(added.model, ModelUsage(added.model))
-            self._by_model[added.model] = replace(
-                usage,
-                calls=usage.calls + added.calls,
-                read=usage.read + added.read,
-                cached=usage.cached + added.cached,
-                written=usage.written + added.written,
-                embedded=usage.embedded + added.embedded,
-                usd=None if usage.usd is None or added.usd is None else usage.usd + added.usd,
-            )
+            usage = self._by_model.get(model, ModelUsage(model))
+            totals: dict[str, Any] = {name: getattr(usage, name) + count for name, count in counts.items()}
+            usd = None if usage.usd is None or cost is None else usage.usd + cost
+            self._by_model[model] = replace(usage, usd=usd, **totals)

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -17,9 +16,9 @@ from typing import Any, BinaryIO
 from recollect.engine import Engine
 from recollect.erasure.ledger import find_last_erasure
 from recollect.errors import BadInput, RecollectError, SchemaTooNew, SecretRefused
-from recollect.portability.export import ExportSource
-from recollect.portability.jsonl import (
+from recollect.portability.export import (
     EXPORT_FORMAT,
+    ExportSource,
     is_portable,
     map_id,
     parse_entry,
@@ -127,57 +126,37 @@ class ImportReader:
 
     async def read_batches(self) -> AsyncIterator[list[ImportedLine]]:
         """Read the file from its start; yield its lines, 200 at a time."""
-        batches = self._iterate_batches()
-        while lines := await asyncio.to_thread(next, batches, None):
-            yield lines
-
-    def _iterate_batches(self) -> Iterator[list[ImportedLine]]:
-        self._file.seek(0)
-        self._line_number = self.line_count = self.untrusted_count = 0
-        with self._name_line():
-            header = self._read_line()
-            version, scope = header.get(EXPORT_MARK), header.get("scope")
-            if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-                raise BadInput("this is not a file that `export` wrote")
-        if version > EXPORT_FORMAT:
-            raise SchemaTooNew(
-                f"the export has format {version}; this version reads formats up to {EXPORT_FORMAT}; upgrade Recollect"
-            )
-        with self._name_line():
-            if not isinstance(scope, Mapping) or set(scope) != {"tenant", "user", "agent"}:
-                raise BadInput("the header must have a scope of tenant, user and agent")
-            self.source = Scope(**scope)
         lines = self._iterate_lines()
-        while batch := list(islice(lines, _READ_BATCH_SIZE)):
+        while batch := await asyncio.to_thread(self._read_batch, lines):
             yield batch
 
+    def _read_batch(self, lines: Iterator[ImportedLine]) -> list[ImportedLine]:
+        """Read the next lines; add the number of the current line to errors."""
+        try:
+            return list(islice(lines, _READ_BATCH_SIZE))
+        except RecollectError as error:
+            if isinstance(error, SchemaTooNew) and self._line_number == 1:
+                raise
+            kind = SecretRefused if isinstance(error, SecretRefused) else BadInput
+            raise kind(f"line {self._line_number}: {error}") from error
+
     def _iterate_lines(self) -> Iterator[ImportedLine]:
-        """Yield the next lines without the procedures that are too untrusted to follow."""
-        while True:
-            with self._name_line():
-                line = self._read_line()
-                if "end" in line:
-                    if line != {"end": self.line_count}:
-                        raise BadInput(f"the end must count {self.line_count} lines; got {line['end']!r:.40}")
-                    if self._file.read(1):
-                        self._line_number += 1
-                        raise BadInput("the file must not go on after its end")
-                    return
-                self.line_count += 1
-                value = self._parse_line(line)
+        """Yield the lines after the header without the procedures that are too untrusted to follow."""
+        self._file.seek(0)
+        self._line_number = self.line_count = self.untrusted_count = 0
+        self.source = _parse_header(self._read_line())
+        while "end" not in (line := self._read_line()):
+            self.line_count += 1
+            value = self._parse_line(line)
             if value is None:
                 self.untrusted_count += 1
             else:
                 yield value
-
-    @contextmanager
-    def _name_line(self) -> Iterator[None]:
-        """Add the number of the current line to errors."""
-        try:
-            yield
-        except RecollectError as error:
-            kind = SecretRefused if isinstance(error, SecretRefused) else BadInput
-            raise kind(f"line {self._line_number}: {error}") from error
+        if line != {"end": self.line_count}:
+            raise BadInput(f"the end must count {self.line_count} lines; got {line['end']!r:.40}")
+        if self._file.read(1):
+            self._line_number += 1
+            raise BadInput("the file must not go on after its end")
 
     def _read_line(self) -> dict[str, Any]:
         self._line_number += 1
@@ -222,17 +201,15 @@ class ImportReader:
             return item
         if item.tier != "procedural":
             text, metadata = redact("content", item.content), redact_json("metadata", item.metadata)
-            is_clean = not (text.kinds or metadata.kinds)
-            return item if is_clean else replace(item, content=text.value, metadata=metadata.value)
+            has_secrets = text.kinds or metadata.kinds
+            return replace(item, content=text.value, metadata=metadata.value) if has_secrets else item
         procedure = procedure_from_item(item)
         body, description = redact("body", procedure.body), redact("description", procedure.description)
         outcomes = redact_json("outcomes", item.metadata["outcomes"])
         if not (body.kinds or description.kinds or outcomes.kinds):
             return item
-        clean = outcomes_from_json(outcomes.value)
-        return update_procedure_item(
-            item, replace(procedure, body=body.value, description=description.value, outcomes=clean)
-        )
+        clean = replace(procedure, body=body.value, description=description.value)
+        return update_procedure_item(item, replace(clean, outcomes=outcomes_from_json(outcomes.value)))
 
     def _parse_episode(self, line: Mapping[str, Any]) -> Entry:
         entry = parse_entry(line, self._max_characters)
@@ -269,6 +246,20 @@ class ImportReader:
         return {"summary": summary, "rolled": {**(rolled or {}), TRUST_KEY: min(known.trust, self._max_trust)}}
 
 
+def _parse_header(header: Mapping[str, Any]) -> Scope:
+    """Return the scope that was exported."""
+    version, scope = header.get(EXPORT_MARK), header.get("scope")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise BadInput("this is not a file that `export` wrote")
+    if version > EXPORT_FORMAT:
+        raise SchemaTooNew(
+            f"the export has format {version}; this version reads formats up to {EXPORT_FORMAT}; upgrade Recollect"
+        )
+    if not isinstance(scope, Mapping) or set(scope) != {"tenant", "user", "agent"}:
+        raise BadInput("the header must have a scope of tenant, user and agent")
+    return Scope(**scope)
+
+
 class Importer:
     """One import. Existing items are not changed, except that a newer value of a key supersedes an older one."""
 
@@ -299,10 +290,7 @@ class Importer:
         return ImportReport(added, present, self._expired, reader.untrusted_count, erased_count)
 
     async def _check_lines(self, reader: ImportReader, *, include_erased: bool) -> set[LineKey]:
-        """Check all lines before the first write, and collect the ids that change.
-
-        Return the keys of the lines that this store erased after they were recorded.
-        """
+        """Check all lines before the first write; return the keys of those that this store has erased since."""
         stores = [store for store in self._engine.stores.all_stores if isinstance(store, ErasureStore)]
         has_erasures = not include_erased and any([await store.ledger() for store in stores])
         erased: set[LineKey] = set()
@@ -460,13 +448,10 @@ def _build_message(conversation: ConversationMemory, message: Mapping[str, Any])
 
 async def _merge_key_history(store: Records, space: Space, key: str) -> None:
     """Merge the present and the imported values of a key: each ends when the next begins."""
-    values = sorted(
-        await find_values(store, space, key),
-        key=lambda value: (get_valid_from(value), value.superseded_by is None),
-    )
+    values = await find_values(store, space, key)
+    values = sorted(values, key=lambda value: (get_valid_from(value), value.superseded_by is None))
     # Of several values that begin at the same time, the last counts.
-    by_start = {get_valid_from(value): value for value in values}
-    for value in by_start.values():
+    for value in {get_valid_from(value): value for value in values}.values():
         write = partial(write_keyed_facts, store, space, [], [value])
         await retry_on_conflict(write, f"merging the values of {key!r}")
 

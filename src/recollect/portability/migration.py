@@ -61,10 +61,7 @@ ReportDone = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class MovedSpace:
-    """A space: its number of items, how many of them this run copied, and the SHA-256 of both sides.
-
-    A dry run copies and hashes nothing.
-    """
+    """A space: its items, how many this run copied, and the SHA-256 of both sides; a dry run has neither."""
 
     space: Space
     held: int
@@ -112,9 +109,9 @@ async def migrate_store(
     tiers = tuple(tier for tier in TIERS_STORED_WITH if is_whole or tier in cast(Mapping[str, str], target))
     locations = [resolve_locations(location, settings, tiers) for location in (source, target)]
     _check_locations(*locations)
-    names = [", ".join(dict.fromkeys(mask_password(url) for url in urls.values())) for urls in locations]
-    if dry_run:
-        locations[1] = _replace_missing(locations[1])
+    names = [", ".join(dict.fromkeys(map(mask_password, urls.values()))) for urls in locations]
+    if dry_run:  # it must not create files
+        locations[1] = {tier: "memory://" if _is_missing(url) else url for tier, url in locations[1].items()}
     async with AsyncExitStack() as opened:
         stores = []
         for urls in locations:
@@ -133,7 +130,7 @@ async def migrate_store(
             report_done(1)
         if not dry_run:
             moved = await _copy_parts(parts, sum(space.held for space in moved), progress)
-        notes += [note for part in parts for note in part.notes]
+        notes += chain.from_iterable(part.notes for part in parts)
         return MigrationReport(names[0], names[1], model, tuple(moved), tuple(notes), dry_run)
 
 
@@ -146,17 +143,15 @@ def _check_locations(source: Mapping[Tier, str], target: Mapping[Tier, str]) -> 
         if url == target[tier]:
             raise BadInput(f"{mask_password(url)} is the source and the target of the {tier} tier; name another target")
     for url in source.values():
-        path = parse_local_path(url)
-        if path is not None and not path.exists():
-            raise StoreUnavailable(f"there is no store at {path}; check the path of the source")
+        if _is_missing(url):
+            raise StoreUnavailable(f"there is no store at {parse_local_path(url)}; check the path of the source")
         if url == "memory://":
             raise BadInput("the source is memory://, which is empty when it is opened; pass a file or a server")
 
 
-def _replace_missing(urls: Mapping[Tier, str]) -> dict[Tier, str]:
-    """Replace locations that do not exist by memory://, because a dry run must not create files."""
-    missing = [tier for tier, url in urls.items() if (path := parse_local_path(url)) is not None and not path.exists()]
-    return {tier: "memory://" if tier in missing else url for tier, url in urls.items()}
+def _is_missing(url: str) -> bool:
+    path = parse_local_path(url)
+    return path is not None and not path.exists()
 
 
 async def _select_tenants(
@@ -203,18 +198,15 @@ async def _check_erasures(source: TierStores) -> list[str]:
 async def _list_parts(tier: Tier, tenant: str, source: TierStores, target: TierStores) -> list[MigrationPart]:
     """List the spaces of a tier; raise `Conflict` if only the target holds data in one."""
     part_type, is_used = _PART_TYPES[TIER_PROTOCOLS[tier]]
-    stores = source.get_store(tier), target.get_store(tier)
+    stores, stored_tiers = (source.get_store(tier), target.get_store(tier)), TIERS_STORED_WITH[tier]
+    traces = [await store.trace_spaces(tenant) for store in stores]
     known, present = [
-        {
-            trace.space: trace.last_seq or 0
-            for trace in await store.trace_spaces(tenant)
-            if trace.space.tier in TIERS_STORED_WITH[tier] and is_used(trace)
-        }
-        for store in stores
+        {trace.space: trace.last_seq or 0 for trace in found if trace.space.tier in stored_tiers and is_used(trace)}
+        for found in traces
     ]
-    for space in present:
+    for space in present.keys() - known.keys():
         part = part_type(space, stores[1], stores[1])
-        if space not in known and await part.count():
+        if await part.count():
             raise part.build_conflict("something")
     return [part_type(space, *stores, last_seq, present.get(space, 0)) for space, last_seq in known.items()]
 
@@ -223,8 +215,7 @@ async def _bind_model(source: TierStores, target: TierStores, tiers: Collection[
     """Bind the target to the source's embedding model before the first vector is written; return its name."""
     name: str | None = None
     for tier in tiers:
-        model = await source.records(tier).model() if TIER_PROTOCOLS[tier] is Records else None
-        if model is not None:
+        if TIER_PROTOCOLS[tier] is Records and (model := await source.records(tier).model()) is not None:
             name = model.name
             if not dry_run or await target.records(tier).model() is not None:
                 await target.records(tier).bind_model(model)
@@ -241,11 +232,11 @@ async def _copy_parts(
     moved = []
     for part, count in zip(parts, copied, strict=True):
         held, sha256 = await part.hash_store(part.source, report_done)
-        target_held, target_sha256 = await part.hash_store(part.target)
-        if (held, sha256) != (target_held, target_sha256):
+        found, found_sha256 = await part.hash_store(part.target)
+        if (held, sha256) != (found, found_sha256):
             raise StoreCorrupt(
-                f"{part.space} has {held} items in the source ({sha256[:12]}) and {target_held} in the target "
-                f"({target_sha256[:12]}); stop all writers of both, empty the target, and migrate again"
+                f"{part.space} has {held} items in the source ({sha256[:12]}) and {found} in the target "
+                f"({found_sha256[:12]}); stop all writers of both, empty the target, and migrate again"
             )
         moved.append(MovedSpace(part.space, held, count, sha256))
     return moved
@@ -266,10 +257,7 @@ def _start_stage(progress: ProgressCallback | None, stage: str, total: int) -> R
 
 @dataclass
 class MigrationPart(ABC):
-    """A space of one tier in both stores, with the last positions of its logs.
-
-    A resumed run compares what the target holds with the source, so no progress is stored.
-    """
+    """A space of one tier in both stores. A resumed run compares them, so no progress is stored."""
 
     space: Space
     source: Any
@@ -427,17 +415,16 @@ class TasksPart(MigrationPart):
         task = await store.task(self.space, id, hidden=True)
         if task is None:
             return None
-        versions = await store.checkpoints(self.space, id, hidden=True)
         if task.owner is not None:
             notes.append(f"task {id!r} of {self.space} was leased by {task.owner!r}; its lease was not copied")
-        notes += [
-            f"version {version.version} of task {id!r} of {self.space} is corrupt and was not copied"
-            for version in versions
-            if not version.intact
-        ]
+        intact = []
+        for version in await store.checkpoints(self.space, id, hidden=True):
+            if version.intact:
+                intact.append(version)
+            else:
+                notes.append(f"version {version.version} of task {id!r} of {self.space} is corrupt and was not copied")
         free = replace(task, owner=None, renewed_at=None, lease_ttl=None)
-        intact = tuple(version for version in versions if version.intact)
-        return Restore(self.space, free, intact, tuple(await store.steps(self.space, id, hidden=True)))
+        return Restore(self.space, free, tuple(intact), tuple(await store.steps(self.space, id, hidden=True)))
 
     async def check(self) -> None:
         async for page in self.iterate_pages(self.target):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,13 @@ async def reembed_store(
 ) -> int:
     """Do the same as `AgentMemory.reembed` for a store whose own model is not available any more."""
     settings = await asyncio.to_thread(Settings.load)
-    fresh = await open_embedder(embedder, settings)
-    try:
+    async with AsyncExitStack() as opened:
+        fresh = await open_embedder(embedder, settings)
+        opened.push_async_callback(fresh.release)
+        opened.callback(fresh.close)
         stores = await open_stores(store, settings, system_clock)
-        try:
-            return await reembed_records(list_vector_stores(stores), fresh, fresh, progress)
-        finally:
-            await stores.close()
-    finally:
-        fresh.close()
-        await fresh.release()
+        opened.push_async_callback(stores.close)
+        return await reembed_records(list_vector_stores(stores), fresh, fresh, progress)
 
 
 async def reembed_records(
@@ -52,12 +50,9 @@ async def reembed_records(
     while True:
         for records in stores:
             while items := await records.find_unembedded(model, limit=_BATCH_SIZE):
-                vectors = await embed_items(fresh, items)
+                pairs = zip(items, await embed_items(fresh, items), strict=True)
                 await records.write(
-                    *(
-                        Embed(item.scope.space(item.tier), item.id, rows, model, expect=item.version)
-                        for item, rows in zip(items, vectors, strict=True)
-                    )
+                    *(Embed(item.scope.space(item.tier), item.id, rows, model, item.version) for item, rows in pairs)
                 )
                 done += len(items)
                 if progress is not None:

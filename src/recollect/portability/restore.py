@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recollect.clock import system_clock
-from recollect.erasure import receipt_file
+from recollect.erasure import ledger
 from recollect.erasure.eraser import Eraser
 from recollect.errors import BadInput, NotFound, StoreCorrupt, StoreError
 from recollect.portability.safe_file import check_path_is_new, copy_file, move_into_place, parse_path
@@ -44,16 +44,13 @@ async def restore_store(
         raise NotFound(f"there is no backup at {source}")
     await asyncio.to_thread(check_path_is_new, target)
     target_receipts = target.with_name(target.name + ".erasures.jsonl")
-    files = [target_receipts] if target_receipts.is_file() else []
-    if receipts is not None:
-        file = parse_path(receipts)
-        if not file.is_file():
-            raise NotFound(f"there are no receipts at {file}")
-        files.append(file)
+    given = target_receipts if receipts is None else parse_path(receipts)
+    if receipts is not None and not given.is_file():
+        raise NotFound(f"there are no receipts at {given}")
     # An unpredictable name, so that it cannot be a link that exists already.
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.restoring")
     partial_receipts = partial.with_name(partial.name + ".erasures.jsonl")
-    read = tuple(dict.fromkeys(files))
+    read = tuple(file for file in dict.fromkeys((target_receipts, given)) if file.is_file())
     try:
         await asyncio.to_thread(copy_file, source, partial)
         for file in read:
@@ -90,12 +87,12 @@ async def finish_erasures(
 
 
 def _merge_receipts(source: Path, target: Path) -> None:
-    known = receipt_file.read_receipt_file(source)
+    known = ledger.read_receipt_file(source)
     if known is None:
         raise StoreCorrupt(f"{source} was deleted during the restore; run it again")
     done = {receipt.id: receipt for receipt in known.receipts}
     erasures = [replace(erasure, receipt=done.get(erasure.id)) for erasure in known.erasures]
-    receipt_file.append_erasures(target, known.salt, erasures)
+    ledger.append_erasures(target, known.salt, erasures)
 
 
 async def _replay_erasures(path: Path, settings: Settings) -> tuple[set[str], list[ErasureReceipt]]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
@@ -20,14 +21,7 @@ from recollect.language.importance import score_importance
 from recollect.recording.turn import format_result, parse_tool_calls
 from recollect.security.injection import AGENT_TRUST, find_quarantine_reasons
 from recollect.security.redaction import RedactionPolicy
-from recollect.stores.codec import (
-    decode_counts,
-    decode_flag,
-    decode_int,
-    decode_optional_text,
-    decode_text,
-    decode_texts,
-)
+from recollect.stores import codec
 from recollect.stores.writes import Append, Drop, Entry, Model, Put
 from recollect.tiers.conversation import ConversationMemory
 from recollect.tiers.episodic import Episode, EpisodeKind, EpisodicMemory, parse_episode
@@ -123,28 +117,29 @@ class LessonStep:
 
 @dataclass(frozen=True, slots=True)
 class ActiveTask:
-    """The state of a task besides working memory."""
+    """The state of a task besides working memory; the field names are the keys of its note."""
 
     task: str
     id: str
     steps: int = 0
-    last_steps: tuple[LessonStep, ...] = ()
+    tried: tuple[LessonStep, ...] = ()
+    """The last steps."""
     episodes: tuple[str, ...] = ()
-    failed_by_procedure: Mapping[str, bool] = field(default_factory=dict)
+    procedures: Mapping[str, bool] = field(default_factory=dict)
     """Each procedure that steps were trials of, and whether one of these steps failed."""
-    numbers_by_action: Mapping[str, int] = field(default_factory=dict)
+    acts: Mapping[str, int] = field(default_factory=dict)
     """The numbers of steps that a retried agent step may record again, by action id."""
 
     def advance(self, step: TakenStep) -> ActiveTask:
         """Return the task after one more step."""
-        failed, numbers, number = dict(self.failed_by_procedure), dict(self.numbers_by_action), self.steps + 1
+        failed, numbers, number = dict(self.procedures), dict(self.acts), self.steps + 1
         if step.procedure is not None:
             failed[step.procedure] = failed.get(step.procedure, False) or not step.success
         if step.act is not None:
             numbers[step.act] = number
-        last_steps = (*self.last_steps, LessonStep(step.done or step.thought, step.trouble))[-_MAX_STEPS:]
+        tried = (*self.tried, LessonStep(step.done or step.thought, step.trouble))[-_MAX_STEPS:]
         episodes = (*self.episodes, step.episode)[-_MAX_EPISODES:]
-        return ActiveTask(self.task, self.id, number, last_steps, episodes, failed, numbers)
+        return ActiveTask(self.task, self.id, number, tried, episodes, failed, numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +152,7 @@ class UnfinishedTask:
 
 
 class TaskRecorder:
-    """The task of one memory object, one at a time. A `scoped` view has a task of its own.
-
-    Steps go to working memory and to the episodes. The conversation gets the request and the outcome as two messages,
-    unless they are its last message already.
-    """
+    """The task of one memory object, one at a time. A `scoped` view has a task of its own."""
 
     def __init__(self, tiers: TaskTiers, engine: Engine) -> None:
         self._tiers = tiers
@@ -232,8 +223,12 @@ class TaskRecorder:
         async with self._lock:
             task, action_id = await self._require_task(), self._engine.next_action_id()
             number = task.steps + 1
-            if action_id is not None and action_id in task.numbers_by_action:
-                return await self._load_step(task, task.numbers_by_action[action_id])
+            if action_id is not None and action_id in task.acts:
+                # An earlier attempt of the same agent step has recorded it.
+                id = f"{task.id}:{task.acts[action_id]}"
+                [entry] = await self._episodes.entries(self._tiers.episodic._find_space(), id)
+                stored = parse_episode(self._tiers.episodic._find_space(), entry)
+                return StepRecord(task.acts[action_id], bool(stored.metadata["success"]), stored)
             has_worked = not isinstance(result, BaseException) if success is None else check_flag("success", success)
             thought = "" if thought is None else thought
             thought = check_text("content", thought, max_length=self._max_characters, allow_empty=True)
@@ -270,25 +265,19 @@ class TaskRecorder:
             outcome = self._redact("outcome", check_text("content", outcome, max_length=self._max_characters))
             max_trust, task = check_trust(trust), await self._require_task()
             # The agent's own words are trusted more than the error of a tool that the lesson quotes.
-            worth = TOOL_TRUST if any(step.trouble for step in task.last_steps) else AGENT_TRUST
+            worth = TOOL_TRUST if any(step.trouble for step in task.tried) else AGENT_TRUST
             worth = worth if max_trust is None else min(max_trust, worth)
             working = self._tiers.working
             results = dict(working.results)
-            shown_results = {
-                name: _clip_text(format_result(value), _MAX_NOTE_CHARACTERS)
-                for name, value in list(results.items())[-_MAX_RESULTS:]
-            }
+            newest = list(results.items())[-_MAX_RESULTS:]
+            shown_results = {name: _clip_text(format_result(value), _MAX_NOTE_CHARACTERS) for name, value in newest}
             about = {"task": task.id, "success": success, "steps": task.steps, TRUST_KEY: worth}
             ended = "succeeded" if success else "failed"
-            episode = await self._draft_episode(
-                f"Task '{task.task}' {ended}: {outcome}",
-                "outcome",
-                {**about, "results": shown_results},
-                f"{task.id}:outcome",
-            )
+            text, about = f"Task '{task.task}' {ended}: {outcome}", {**about, "results": shown_results}
+            episode = await self._draft_episode(text, "outcome", about, f"{task.id}:outcome")
             messages = await self._draft_message("assistant", outcome, {"task": task.id, TRUST_KEY: worth}, "answered")
             # A failure counts against every procedure whose own steps succeeded; the others are counted already.
-            blamed = [] if success else [key for key, failed in task.failed_by_procedure.items() if not failed]
+            blamed = [] if success else [key for key, failed in task.procedures.items() if not failed]
             learned = await self._learn(task, success, outcome, messages, episode, is_last=not blamed)
             for key in blamed:
                 reach_failpoint("stores.between")
@@ -305,7 +294,6 @@ class TaskRecorder:
             return TaskOutcome(task.task, task.id, success, outcome, task.steps, results, stored, learned)
 
     def _redact(self, name: str, text: str) -> str:
-        """Redact the text before it reaches working memory and the lesson, too."""
         return str(self._policy.redact_text(name, text).value)
 
     async def _find_task(self) -> ActiveTask | None:
@@ -367,25 +355,12 @@ class TaskRecorder:
                 await self._tiers.working.add(item)
 
     def _draft_note(self, task: ActiveTask, working: WorkingMemory, last: TakenStep | None) -> Append:
-        """Build the note that is written with a step; only the newest is kept.
-
-        Working memory is updated after the write, so the note holds its earlier state and the step beside it.
-        """
+        """Build the note that is written with a step, which is not in working memory yet; only the newest is kept."""
         try:
             snapshot = working.snapshot()
         except BadInput:  # a caller assigned an attribute that is not JSON
             snapshot = None
-        note = {
-            "task": task.task,
-            "id": task.id,
-            "steps": task.steps,
-            "tried": [asdict(step) for step in task.last_steps],
-            "episodes": list(task.episodes),
-            "procedures": dict(task.failed_by_procedure),
-            "acts": dict(task.numbers_by_action),
-            "working": snapshot,
-            "last": None if last is None else asdict(last),
-        }
+        note = {**asdict(task), "working": snapshot, "last": None if last is None else asdict(last)}
         try:
             clean = self._policy.redact_json("the task", note).value
         except SecretRefused:  # working memory may hold anything; without it the note is clean
@@ -450,13 +425,6 @@ class TaskRecorder:
         note_text = None if success else _clip_text(note, _MAX_NOTE_CHARACTERS) or None
         return await self._tiers.procedural.record_outcome(key, success, note=note_text, id=id)
 
-    async def _load_step(self, task: ActiveTask, number: int) -> StepRecord:
-        """Return a step that an earlier attempt of the same agent step recorded."""
-        space = self._tiers.episodic._find_space()
-        [entry] = await self._episodes.entries(space, f"{task.id}:{number}")
-        episode = parse_episode(space, entry)
-        return StepRecord(number, bool(episode.metadata["success"]), episode)
-
     async def _learn(
         self, task: ActiveTask, success: bool, outcome: str, messages: list[Append], episode: Append, *, is_last: bool
     ) -> MemoryItem:
@@ -513,7 +481,7 @@ class TaskRecorder:
 
 def format_lesson(task: ActiveTask, success: bool, outcome: str) -> str:
     """Return what was asked, what was tried and how it ended. Thoughts are left out: they may repeat recalled text."""
-    steps = task.last_steps
+    steps = task.tried
     outcome = _end_sentence(_clip_text(outcome, _MAX_OUTCOME_CHARACTERS))
     ended = "succeeded" if success else "failed"
     parts = [f"Task '{_clip_text(task.task, _MAX_TASK_CHARACTERS)}' {ended}: {outcome}"]
@@ -540,34 +508,31 @@ def _end_sentence(text: str) -> str:
 
 def infer_task(working: WorkingMemory) -> ActiveTask | None:
     """Return the task that `set_task` or an import put into working memory, if any."""
-    if not working.task:
-        return None
-    numbers = [name.removeprefix("step_") for name in working.results if name.startswith("step_")]
-    last = max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
-    return ActiveTask(working.task, generate_id(), last)
+    numbers = (re.fullmatch(r"step_([0-9]+)", name) for name in working.results)
+    last = max((int(number[1]) for number in numbers if number), default=0)
+    return ActiveTask(working.task, generate_id(), last) if working.task else None
 
 
 def _parse_note(note: Mapping[str, Any]) -> UnfinishedTask:
     """Parse a note; raise an error of Python's if a part is missing or has the wrong type."""
+    text, optional_text = codec.decode_text, codec.decode_optional_text
+    steps = [(step["action"], step["trouble"]) for step in note["tried"]]
     task = ActiveTask(
-        decode_text("task", note["task"]),
-        decode_text("id", note["id"]),
-        decode_int("steps", note["steps"]),
-        tuple(
-            LessonStep(decode_text("action", step["action"]), decode_optional_text("trouble", step["trouble"]))
-            for step in note["tried"]
-        ),
-        decode_texts("episodes", note["episodes"]),
-        {key: decode_flag("procedures", failed) for key, failed in note["procedures"].items()},
-        decode_counts("acts", note.get("acts", {})),
+        text("task", note["task"]),
+        text("id", note["id"]),
+        codec.decode_int("steps", note["steps"]),
+        tuple(LessonStep(text("action", action), optional_text("trouble", trouble)) for action, trouble in steps),
+        codec.decode_texts("episodes", note["episodes"]),
+        {key: codec.decode_flag("procedures", failed) for key, failed in note["procedures"].items()},
+        codec.decode_counts("acts", note.get("acts", {})),
     )
     working, last = note["working"], note["last"]
     if working is not None:
         WorkingMemory.from_snapshot(working)  # raises if it cannot be restored
     if last is not None:
         for name in ("thought", "done", "shown", "episode"):
-            decode_text(name, last[name])
+            text(name, last[name])
         for name in ("trouble", "procedure", "act"):
-            decode_optional_text(name, last.get(name))
-        decode_flag("success", last["success"])
+            optional_text(name, last.get(name))
+        codec.decode_flag("success", last["success"])
     return UnfinishedTask(task, working, None if last is None else TakenStep(**last))

@@ -41,10 +41,7 @@ _RESULT_TYPES = ("tool_result", "function_call_output")
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A tool call. `arguments` is JSON text; `result` is None until there is one.
-
-    Without a name it is the result of a call that was recorded before.
-    """
+    """A tool call, or without a name the result of an earlier one. `result` is None until there is one."""
 
     id: str
     name: str | None
@@ -79,10 +76,9 @@ class TurnInput:
     """True if the caller gave the id; then the turn may be stored already."""
 
     @property
-    def length(self) -> int:
-        """The characters that are scanned for secrets and instructions."""
-        texts = [text for call in self.calls for text in (call.arguments, call.result or "")]
-        return sum(map(len, (self.user or "", self.assistant or "", *texts)))
+    def answer_metadata(self) -> Mapping[str, Any]:
+        """The metadata of the assistant's text, which is trusted as a tool if the turn has tool calls."""
+        return {TRUST_KEY: TOOL_TRUST, **self.metadata} if self.calls else self.metadata
 
 
 def parse_turn(
@@ -119,7 +115,8 @@ async def write_turn(
     conversation_log, episode_log = engine.stores.log("conversation"), engine.stores.log("episodic")
     await _check_orphan_results(turn, conversation)
     max_characters = engine.settings.max_content
-    messages = await call_with_text(turn.length, _draft_messages, turn, conversation, max_characters)
+    texts = (turn.user or "", turn.assistant or "", *map(str, turn.calls))
+    messages = await call_with_text(sum(map(len, texts)), _draft_messages, turn, conversation, max_characters)
     episodes = await _draft_episodes(turn, episodic, {append.entry.id: append.entry for append in messages})
     cap = episodes[0].cap
     if turn.is_named or (cap is not None and len(episodes) > cap):
@@ -139,16 +136,14 @@ async def write_turn(
 async def _check_orphan_results(turn: TurnInput, conversation: ConversationMemory) -> None:
     """Refuse a result without its call, because model APIs reject a conversation that contains one."""
     results = [call.id for call in turn.calls if call.name is None]
-    if not results:
-        return
-    messages = map(parse_message, await conversation._read_message_entries())
+    messages = map(parse_message, await conversation._read_message_entries() if results else ())
     known = {id for message in messages for id in tool_ids(to_model_message(message)).calls}
-    unknown = [id for id in results if id not in known]
-    if unknown:
-        raise BadInput(
-            f"tool_calls has a result for the call {unknown[0]!r:.80}, which is not in this session; pass the call "
-            "with its 'name' in the same tool_calls, or record it first"
-        )
+    for id in results:
+        if id not in known:
+            raise BadInput(
+                f"tool_calls has a result for the call {id!r:.80}, which is not in this session; pass the call "
+                "with its 'name' in the same tool_calls, or record it first"
+            )
 
 
 def _draft_messages(turn: TurnInput, conversation: ConversationMemory, max_characters: int) -> list[Append]:
@@ -176,13 +171,8 @@ def _draft_messages(turn: TurnInput, conversation: ConversationMemory, max_chara
             shown = call.result if len(call.result) <= max_characters else extract_text(call.result, _EXTRACT_TOKENS)
             add("tool", shown, f"tool:{index}", about)
     if turn.assistant is not None and not is_pending:
-        add("assistant", turn.assistant, "assistant", _answer_metadata(turn))
+        add("assistant", turn.assistant, "assistant", turn.answer_metadata)
     return messages
-
-
-def _answer_metadata(turn: TurnInput) -> Mapping[str, Any]:
-    """Return the metadata of the assistant's text, which is trusted as a tool if the turn has tool calls."""
-    return {TRUST_KEY: TOOL_TRUST, **turn.metadata} if turn.calls else turn.metadata
 
 
 async def _draft_episodes(turn: TurnInput, episodic: EpisodicMemory, messages: Mapping[str, Entry]) -> list[Append]:
@@ -208,15 +198,12 @@ async def _draft_episodes(turn: TurnInput, episodic: EpisodicMemory, messages: M
         about = {**turn.metadata, "tool": call.name or call.id, **({"failed": True} if call.has_failed else {})}
         await add("tool_call", "tool", str(call), f"tool:{index}", about)
     if turn.assistant is not None:
-        await add("turn", "assistant", turn.assistant, "assistant", _answer_metadata(turn))
+        await add("turn", "assistant", turn.assistant, "assistant", turn.answer_metadata)
     return episodes
 
 
 def parse_tool_calls(tool_calls: Any, turn_id: str, max_characters: int) -> list[RecordedCall]:
-    """Parse calls in order and join each with its result, or raise `BadInput`.
-
-    A call without an id gets one from its turn and index, so that the same turn gives the same ids again.
-    """
+    """Parse calls in order and join each with its result, or raise `BadInput`. Missing ids come from the turn."""
     if isinstance(tool_calls, str | bytes | Mapping) or not isinstance(tool_calls, Iterable):
         raise BadInput(f"tool_calls must be a list of calls; got {type(tool_calls).__name__}")
     calls: dict[str, RecordedCall] = {}
@@ -263,22 +250,20 @@ def _parse_call(item: Any, default_id: str, path: str, max_characters: int) -> R
     name = None
     if not is_result:
         name = check_name(f"{path}.name", body.get("name"), max_length=_MAX_NAME_CHARACTERS, example="search")
-    error, result = call.get("error"), _find_first(call, _RESULT_KEYS)
-    if result is None:
-        result = error
+    error, result = call.get("error"), _find_first(call, (*_RESULT_KEYS, "error"))
     if result is None and (is_result or any(key in call for key in _RESULT_KEYS)):
         result = ""
     arguments = _find_first(body, _ARGUMENT_KEYS)
-    arguments = {} if arguments is None else arguments
     # Models write arguments as JSON text. It is stored as it is, even if it is invalid JSON.
-    if not isinstance(arguments, str):
+    if arguments is not None and not isinstance(arguments, str):
         arguments = json.dumps(to_plain_json(arguments, f"{path}.arguments"), ensure_ascii=False)
+    arguments = arguments or "{}"
     if len(arguments) > max_characters:
         raise BadInput(f"{path}.arguments must have at most {max_characters:,} characters; got {len(arguments):,}")
     return RecordedCall(
         id=default_id if id is None else check_id(id),
         name=name,
-        arguments=arguments or "{}",
+        arguments=arguments,
         result=None if result is None else format_result(result, f"{path}.result"),
         has_failed=bool(call.get("is_error")) or error is not None or isinstance(result, BaseException),
     )

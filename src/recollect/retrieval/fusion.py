@@ -1,51 +1,71 @@
-"""Fusion of terms, cosines, speakers and times into one score per candidate.
-
-Scores are added, not ranks, so that weak evidence stays weak. docs/decisions/003 tells how the weights were tuned.
-"""
+"""Scores of candidates: fusion of terms, cosines, speakers and times, and relevance on one scale for every embedder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import compress
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import from_micros
+from recollect.models.embedding import Embedding
 from recollect.retrieval.query import QueryPlan
 from recollect.retrieval.time_expressions import score_closeness
-from recollect.stores.search import BM25_K1, SearchEvidence
+from recollect.stores.search import BM25_K1, EvidenceSummary, SearchEvidence
 
 Column = NDArray[np.float64]
+Number = TypeVar("Number", float, NDArray[np.float64])
 
+# Scores are added, not ranks, so that weak evidence stays weak. docs/decisions/003 tells how the weights were tuned.
+# The weight of each kind of evidence; 1 is the score of a candidate with every query term.
+_NEIGHBOR = 0.8  # a term in the turn before or after, relative to a term in the turn itself
+_SECOND_NEIGHBOR = 0.4  # a term two turns away
+_SESSION = 0.15  # terms anywhere in the session
+_MEANING = 0.9  # the cosine
+_NEIGHBOR_MEANING = 0.3  # the better cosine of the turns before and after, relative to the turn's own
+_SPEAKER = 0.2  # the speaker is named in the query; a higher weight buries turns of others
+_ROLE = 0.2  # the speaker has the role that the query is about
+_TIME = 0.3  # the date is in the time that the query names
+_PHRASE = 0.3  # terms are adjacent in the query and here
+_NEIGHBOR_PHRASE = 0.5  # terms are adjacent in the turn before or after, relative to the turn itself
 
-@dataclass(frozen=True, slots=True)
-class FusionWeights:
-    """The weight of each kind of evidence; 1 is the score of a candidate with every query term."""
+# Subtracted from the best passage's cosine for each natural logarithm of the number of passages.
+_PASSAGE_PENALTY = 0.04
+_UNRELATED_COSINE = 0.10  # of a query with unrelated texts
 
-    neighbor: float = 0.8
-    """A term in the turn before or after, relative to a term in the turn itself."""
-    second_neighbor: float = 0.4
-    """A term two turns away."""
-    session: float = 0.15
-    """Terms anywhere in the session."""
-    meaning: float = 0.9
-    """The cosine."""
-    neighbor_meaning: float = 0.3
-    """The better cosine of the turns before and after, relative to the turn's own."""
-    speaker: float = 0.2
-    """The speaker is named in the query. A higher weight buries turns of others."""
-    role: float = 0.2
-    """The speaker has the role that the query is about."""
-    time: float = 0.3
-    """The date is in the time that the query names."""
-    phrase: float = 0.3
-    """Terms are adjacent in the query and here."""
-    neighbor_phrase: float = 0.5
-    """Terms are adjacent in the turn before or after, relative to the turn itself."""
-    passage_penalty: float = 0.04
-    """Subtracted from the best passage's cosine for each natural logarithm of the number of passages."""
-    unrelated_cosine: float = 0.10
-    """The cosine of a query with unrelated texts."""
+# Everyday questions with their answers. Each pair measures a good cosine, and all other pairings measure noise.
+_ANCHORS = (
+    ("Where does she live now?", "She moved to a flat in Lisbon last spring."),
+    ("What food is he allergic to?", "He cannot eat peanuts or anything made with them."),
+    ("Which database does the billing service use?", "Billing keeps its data in a PostgreSQL cluster."),
+    ("When is the project due?", "The deadline for the release is the end of June."),
+    ("What instrument does the neighbour play?", "The man next door practises the cello every evening."),
+    ("How do we deploy to production?", "Push a tag and the pipeline rolls the new version out."),
+    ("What is the dog called?", "They named the puppy Biscuit."),
+    ("Which units should reports use?", "Write all measurements in metric units."),
+    ("What did the doctor say about her knee?", "The physician advised three weeks of rest for the leg."),
+    ("Who won the chess tournament?", "Irina beat everyone else in the final rounds of chess."),
+    ("What colour is the new car?", "The vehicle they bought is dark green."),
+    ("How long does the train ride take?", "By rail the journey is a little over two hours."),
+)
+
+# Models with crowded cosines need a stretch of about 5; beyond 6 it amplifies noise.
+_MAX_STRETCH = 6.0
+
+_COVERAGE_WEIGHT = 0.4
+# Moves the useful threshold to 0.6 and changes no order.
+_RELEVANCE_EXPONENT = 0.34
+# Evidence that counts half: a turn beside an answer is not an answer.
+_BORROWED_EVIDENCE = ("neighbours", "meaning beside", "speaker", "role", "time")
+# A repetition of the query scores higher, and must not hide what answers it.
+_MAX_EVIDENCE = 1.0
+_FALLOFF = 1.1
+_UNSURE_BELOW = 0.2
+# Scores are rounded to 4 digits.
+_ROUNDING_MARGIN = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +79,6 @@ class FusedScores:
     own_terms: Column
     meaning: Column
 
-    def select(self, places: NDArray[np.intp]) -> FusedScores:
-        """Return the scores of some candidates."""
-        shares = {name: share[places] for name, share in self.shares.items()}
-        terms = self.terms[:, places]
-        return FusedScores(self.total[places], shares, terms, self.own_terms[places], self.meaning[places])
-
-
-WEIGHTS = FusionWeights()
-
 
 def fuse(evidence: SearchEvidence, plan: QueryPlan, cosines: Column) -> FusedScores:
     """Add up the evidence.
@@ -75,7 +86,7 @@ def fuse(evidence: SearchEvidence, plan: QueryPlan, cosines: Column) -> FusedSco
     Every part is absolute: terms relative to their maximum, cosines relative to unrelated texts. So scores of different
     queries compare, and no score depends on the other candidates.
     """
-    near, weights = _NeighborIndex(evidence), WEIGHTS
+    near = _NeighborIndex(evidence)
     total_weight = float(evidence.weights.sum()) * (BM25_K1 + 1.0)
     parts = evidence.parts / total_weight if total_weight > 0.0 else np.zeros_like(evidence.parts)
     meaning = normalize_cosines(evidence, cosines)
@@ -83,36 +94,33 @@ def fuse(evidence: SearchEvidence, plan: QueryPlan, cosines: Column) -> FusedSco
     if near.has_dialogue:
         beside = near.find_best(np.vstack([parts, meaning]), 1)
         # In dialogue, query terms may be split between a turn and its reply.
-        terms = np.maximum(parts, weights.neighbor * beside[:-1])
-        terms = np.maximum(terms, weights.second_neighbor * near.find_best(parts, 2))
+        terms = np.maximum(parts, _NEIGHBOR * beside[:-1])
+        terms = np.maximum(terms, _SECOND_NEIGHBOR * near.find_best(parts, 2))
         shares = {
             "words": own,
             "neighbours": terms.sum(axis=0) - own,
-            "session": weights.session * near.find_session_best(parts).sum(axis=0),
-            "meaning": weights.meaning * meaning,
-            "meaning beside": weights.meaning * weights.neighbor_meaning * beside[-1],
+            "session": _SESSION * near.find_session_best(parts).sum(axis=0),
+            "meaning": _MEANING * meaning,
+            "meaning beside": _MEANING * _NEIGHBOR_MEANING * beside[-1],
         }
     else:
-        terms, shares = parts, {"words": own, "meaning": weights.meaning * meaning}
+        terms, shares = parts, {"words": own, "meaning": _MEANING * meaning}
     if plan.named_speakers:
-        shares["speaker"] = weights.speaker * _score_speakers(evidence, plan.named_speakers)
+        shares["speaker"] = _SPEAKER * _score_speakers(evidence, plan.named_speakers)
     if plan.role is not None:
-        shares["role"] = weights.role * _score_role(evidence, plan.role, plan)
+        shares["role"] = _ROLE * _score_role(evidence, plan.role, plan)
     if plan.times:
-        shares["time"] = weights.time * _score_times(evidence, plan)
+        shares["time"] = _TIME * _score_times(evidence, plan)
     return FusedScores(sum(shares.values(), np.zeros(len(evidence))), shares, terms, own, meaning)
 
 
 def normalize_cosines(evidence: SearchEvidence, cosines: Column) -> Column:
-    """Map cosines so that unrelated texts get 0 and the query itself gets 1.
-
-    Outside of 0 to 1 the slope is 0.05, which keeps the order of cosines and little else.
-    """
+    """Map cosines so that unrelated texts get 0 and the query itself 1; beyond, a slope of 0.05 keeps their order."""
     if any(brief.passages > 1 for brief in evidence.briefs):
         passages = np.array([brief.passages for brief in evidence.briefs], np.float64)
-        cosines = cosines - WEIGHTS.passage_penalty * np.log(np.maximum(passages, 1.0))
-    unrelated = WEIGHTS.unrelated_cosine
-    meaning = (np.where(np.isnan(cosines), unrelated, cosines) - unrelated) / (1.0 - unrelated)
+        cosines = cosines - _PASSAGE_PENALTY * np.log(np.maximum(passages, 1.0))
+    known = np.where(np.isnan(cosines), _UNRELATED_COSINE, cosines)
+    meaning = (known - _UNRELATED_COSINE) / (1.0 - _UNRELATED_COSINE)
     clipped = np.minimum(np.maximum(meaning, 0.0), 1.0)
     return clipped + 0.05 * (meaning - clipped)
 
@@ -120,7 +128,7 @@ def normalize_cosines(evidence: SearchEvidence, cosines: Column) -> Column:
 def add_phrases(scored: FusedScores, evidence: SearchEvidence, phrases: Column) -> FusedScores:
     """Add the share of the query's term pairs that each candidate has."""
     beside = _NeighborIndex(evidence).find_best(phrases[np.newaxis], 1)[0]
-    share = WEIGHTS.phrase * np.maximum(phrases, WEIGHTS.neighbor_phrase * beside)
+    share = _PHRASE * np.maximum(phrases, _NEIGHBOR_PHRASE * beside)
     return replace(scored, total=scored.total + share, shares={**scored.shares, "phrase": share})
 
 
@@ -186,7 +194,6 @@ class _NeighborIndex:
         self._outside_count = sessions.count(None)
         self._session = np.repeat(np.arange(len(starts)), self._session_lengths)
         self._position = np.array([brief.position or 0.0 for brief in evidence.briefs], np.float64)
-        self._gaps: list[NDArray[np.float64]] = []
 
     def find_best(self, rows: NDArray[np.float64], distance: int) -> NDArray[np.float64]:
         """Return for each candidate the best value of the turns exactly `distance` before or after it."""
@@ -195,22 +202,113 @@ class _NeighborIndex:
             return best
         # Two turns may share a position, so one more column than the distance is checked.
         for step in range(1, min(distance + 2, len(self._session))):
-            adjacent = self._get_gap(step) == distance
+            same_session = self._session[step:] == self._session[:-step]
+            adjacent = same_session & (np.ceil(self._position[step:] - self._position[:-step]) == distance)
             if adjacent.any():
                 np.maximum(best[:, step:], rows[:, :-step], out=best[:, step:], where=adjacent)
                 np.maximum(best[:, :-step], rows[:, step:], out=best[:, :-step], where=adjacent)
         return best
-
-    def _get_gap(self, step: int) -> NDArray[np.float64]:
-        """Return the distance in turns between columns `step` apart; 0 across sessions."""
-        while len(self._gaps) < step:
-            offset = len(self._gaps) + 1
-            same_session = self._session[offset:] == self._session[:-offset]
-            self._gaps.append(np.ceil(self._position[offset:] - self._position[:-offset]) * same_session)
-        return self._gaps[step - 1]
 
     def find_session_best(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return for each candidate the best value in its session; 0 outside of a session."""
         best = np.repeat(np.maximum.reduceat(rows, self._session_starts, axis=1), self._session_lengths, axis=1)
         best[:, : self._outside_count] = 0.0
         return best
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The mean cosine of unrelated texts, and of questions with their answers, for one embedder."""
+
+    noise: float
+    signal: float
+
+    def rescale(self, cosines: Number) -> Number:
+        """Map cosines to the scale of the default model, for which all weights were tuned."""
+        default = DEFAULT_CALIBRATION
+        stretch = min((default.signal - default.noise) / (self.signal - self.noise), _MAX_STRETCH)
+        return default.noise + (cosines - self.noise) * stretch
+
+
+# Measured with the anchors, so that the first search with the default model need not do it.
+DEFAULT_CALIBRATION = Calibration(noise=0.04, signal=0.52)
+_KNOWN_CALIBRATIONS = {"53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db": DEFAULT_CALIBRATION}
+_measured_calibrations: WeakKeyDictionary[Embedding, tuple[str, Calibration]] = WeakKeyDictionary()
+
+
+async def calibrate_embedding(embedding: Embedding) -> Calibration:
+    """Return the calibration of an embedder; measured once with 24 short texts, and again after `reembed`."""
+    fingerprint = embedding.fingerprint
+    if fingerprint in _KNOWN_CALIBRATIONS:
+        return _KNOWN_CALIBRATIONS[fingerprint]
+    measured = _measured_calibrations.get(embedding)
+    if measured is not None and measured[0] == fingerprint:
+        return measured[1]
+    questions = await embedding.embed([question for question, _ in _ANCHORS])
+    answers = await embedding.embed([answer for _, answer in _ANCHORS])
+    cosines = questions.astype(np.float64) @ answers.astype(np.float64).T
+    pairs = np.eye(len(_ANCHORS), dtype=bool)
+    noise = float(np.clip(cosines[~pairs].mean(), -0.5, 0.95))
+    signal = float(cosines[pairs].mean())
+    # An embedder that cannot tell them apart gets a wide scale, on which its cosines count for little.
+    calibration = Calibration(noise, signal if signal > noise + 0.05 else noise + 1.0)
+    _measured_calibrations[embedding] = (fingerprint, calibration)
+    return calibration
+
+
+def score_relevance(
+    scored: FusedScores,
+    weights: NDArray[np.float64],
+    included: NDArray[np.bool_] | slice = slice(None),
+    *,
+    terms_only: bool = False,
+) -> NDArray[np.float64]:
+    """Return the relevance of each candidate, from 0 to 1, if the best is among the `included` ones.
+
+    The best candidate's cosine and its share of the query's terms limit all of them: they say if the answer is here at
+    all. Every other candidate loses by how far its evidence is below the best; the surer the best, the more.
+    """
+    if not len(scored.total[included]):
+        return np.zeros(len(scored.total))
+    total = float(weights.sum())
+    covered = weights @ (scored.terms > 0.0) / total if total > 0.0 else np.zeros(len(scored.total))
+    if terms_only:
+        return score_by_terms(covered)
+    evidence = scored.shares["words"] + scored.shares["meaning"]
+    for name in _BORROWED_EVIDENCE:
+        if name in scored.shares:
+            evidence = evidence + 0.5 * scored.shares[name]
+    best = float(_combine(_clip(scored.meaning), covered)[included].max())
+    limit = min(float(evidence[included].max()), _MAX_EVIDENCE)
+    share = _clip(evidence / limit) if limit > 0.0 else np.zeros(len(evidence))
+    return np.asarray(best**_RELEVANCE_EXPONENT * share ** (_FALLOFF * max(best - _UNSURE_BELOW, 0.0)))
+
+
+def bound_relevance(summary: EvidenceSummary, calibration: Calibration, *, terms_only: bool = False) -> float:
+    """Return an upper bound of every relevance; below the threshold, the store need not build the evidence."""
+    total = sum(summary.weights)
+    covered = sum(compress(summary.weights, summary.has_terms)) / total if total > 0.0 else 0.0
+    if terms_only:
+        return float((covered**2) ** _RELEVANCE_EXPONENT) + _ROUNDING_MARGIN
+    best = max(calibration.rescale(summary.best_cosine), _UNRELATED_COSINE)
+    meaning = min((best - _UNRELATED_COSINE) / (1.0 - _UNRELATED_COSINE), 1.0)
+    return float(_combine(meaning, covered) ** _RELEVANCE_EXPONENT) + _ROUNDING_MARGIN
+
+
+def score_texts(cosines: NDArray[np.float64], covered: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the relevance of texts by rescaled cosine and share of terms, each as if it were the best candidate."""
+    meaning = (cosines - _UNRELATED_COSINE) / (1.0 - _UNRELATED_COSINE)
+    return np.asarray(_combine(_clip(meaning), covered) ** _RELEVANCE_EXPONENT)
+
+
+def score_by_terms(covered: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray((covered**2) ** _RELEVANCE_EXPONENT)
+
+
+def _combine(meaning: Number, covered: Number) -> Number:
+    """Combine cosine and coverage as independent signs; coverage counts by its square."""
+    return 1.0 - (1.0 - meaning) * (1.0 - _COVERAGE_WEIGHT * covered**2)
+
+
+def _clip(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.minimum(np.maximum(values, 0.0), 1.0)

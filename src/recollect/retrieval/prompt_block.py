@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from recollect.language.analysis import count_tokens
 from recollect.language.recalled_text import SECTIONS
 from recollect.security.injection import AGENT_TRUST
-from recollect.types import Context, Hit, LeftOut, MemoryItem
+from recollect.types import Context, Hit, LeftOut, MemoryItem, Tier
 
-TokenCounter = Callable[[str], int]
+TIER_PRECEDENCE: Mapping[Tier, int] = {"working": 5, "semantic": 4, "procedural": 3, "episodic": 2, "conversation": 1}
+"""If several tiers hold the same text, the tier with the highest number is shown."""
 
 _MAX_LINE_CHARACTERS = 1200
 _MAX_WORD_CHARACTERS = 40
@@ -74,10 +75,10 @@ class RenderedLine:
     def __str__(self) -> str:
         return f"{self.head}{self.body}{self.tail}"
 
-    def truncate(self, room: int, count: TokenCounter) -> RenderedLine | None:
+    def truncate(self, room: int) -> RenderedLine | None:
         """Cut the line to `room` tokens, at a space if possible. Return None if less than 20 characters remain."""
         lengths = range(1, len(self.body) + 1)
-        end = bisect_right(lengths, room, key=lambda end: count(f"{self.head}{self.body[:end]}…{self.tail}"))
+        end = bisect_right(lengths, room, key=lambda end: count_tokens(f"{self.head}{self.body[:end]}…{self.tail}"))
         start = self.body[:end]
         # Scripts without spaces, and words of more than 40 characters, are cut anywhere.
         if end < len(self.body) and not self.body[end].isspace() and " " in start[-_MAX_WORD_CHARACTERS:]:
@@ -87,10 +88,7 @@ class RenderedLine:
 
 
 def render_line(line: PromptLine) -> RenderedLine:
-    """Render an item on one line, so that its text cannot pose as a heading, with its origin at the end.
-
-    Working memory keeps its lines, each of which begins with a label or a dash.
-    """
+    """Render an item with its origin on one line, which cannot pose as a heading; working memory keeps its lines."""
     item = line.hit.item
     if line.hit.tier == "working":
         return RenderedLine("", "\n".join(_clean_line(text) for text in item.content.split("\n")), "")
@@ -145,80 +143,35 @@ def build_prompt_block(
     *,
     left_out: Sequence[LeftOut] = (),
     warnings: Sequence[str] = (),
-    count: TokenCounter = count_tokens,
 ) -> Context:
     """Return the lines with the highest priority that fit, by section and in the given order; the rest is left out."""
-    if not lines:
-        return Context(query, "", (), 0, tuple(left_out), tuple(warnings))
-    selection = _LineSelection(lines, budget, count)
-    text = selection.render()
-    # `count_tokens` is additive over lines, which are counted already. For other counters the text is recounted.
-    tokens = selection.tokens_used if budget is not None and count is count_tokens else count(text) if text else 0
-    while budget is not None and tokens > budget:
-        selection.drop_last()
-        text = selection.render()
-        tokens = count(text) if text else 0
-    shown = sorted(selection.rendered, key=lambda at: (SECTIONS.index(lines[at].section), at))
-    hits = tuple(lines[at].hit for at in shown)
-    omitted = (*selection.left_out, *_list_duplicates(lines, selection), *left_out)
-    return Context(query, text, hits, tokens, omitted, tuple(warnings))
-
-
-class _LineSelection:
-    """The lines that are shown: those with the highest priority, as long as there is room."""
-
-    def __init__(self, lines: Sequence[PromptLine], budget: int | None, count: TokenCounter) -> None:
-        self._lines = lines
-        self._budget = budget
-        self.rendered: dict[int, RenderedLine] = {}
-        self.left_out: list[LeftOut] = []
-        self.tokens_used = 0
-        room = budget
-        open_sections: set[str] = set()
-        for at in sorted(range(len(lines)), key=lambda at: -lines[at].priority):
-            line, whole = lines[at], render_line(lines[at])
-            if room is None:
-                self.rendered[at] = whole
+    rendered: dict[int, str] = {}
+    omitted: list[LeftOut] = []
+    tokens = 0  # the tokens of a block are those of its lines and headings
+    open_sections: set[str] = set()
+    for at in sorted(range(len(lines)), key=lambda at: -lines[at].priority):
+        line, shown = lines[at], render_line(lines[at])
+        heading = 0 if line.section in open_sections else count_tokens(line.section)
+        cost = count_tokens(str(shown))
+        if budget is not None and tokens + heading + cost > budget:
+            left = budget - tokens - heading
+            truncated = shown.truncate(left) if left >= _MIN_ROOM_TO_TRUNCATE else None
+            if truncated is None:
+                reason = f"{cost} tokens do not fit into the {max(left, 0)} that are left of {budget}"
+                omitted.append(LeftOut(line.hit.item, reason))
                 continue
-            left = room - (0 if line.section in open_sections else count(line.section))
-            cost = count(str(whole))
-            shown: RenderedLine | None = whole
-            if cost > left:
-                shown = whole.truncate(left, count) if left >= _MIN_ROOM_TO_TRUNCATE else None
-            if shown is None:
-                self._leave_out(at, f"{cost} tokens do not fit into the {max(left, 0)} that are left of {budget}")
-                continue
-            self.rendered[at] = shown
-            room = left - (cost if shown is whole else count(str(shown)))
-            open_sections.add(line.section)
-        if budget is not None and room is not None:
-            self.tokens_used = budget - room
-
-    def render(self) -> str:
-        blocks = []
-        for section in SECTIONS:
-            texts = [str(self.rendered[at]) for at in sorted(self.rendered) if self._lines[at].section == section]
-            if texts:
-                blocks.append("\n".join([section, *texts]))
-        return "\n\n".join(blocks)
-
-    def drop_last(self) -> None:
-        at = next(reversed(self.rendered))
-        del self.rendered[at]
-        self._leave_out(at, f"the whole block does not fit into {self._budget} tokens with it")
-
-    def _leave_out(self, at: int, reason: str) -> None:
-        self.left_out.append(LeftOut(self._lines[at].hit.item, reason))
-
-
-def _list_duplicates(lines: Sequence[PromptLine], selection: _LineSelection) -> list[LeftOut]:
-    return [
-        LeftOut(
-            item,
-            f"already shown in {line.section.removeprefix('## ')}"
-            if at in selection.rendered
-            else "says the same as something that did not fit",
-        )
-        for at, line in enumerate(lines)
-        for item in line.duplicates
-    ]
+            shown, cost = truncated, count_tokens(str(truncated))
+        rendered[at] = str(shown)
+        tokens += heading + cost
+        open_sections.add(line.section)
+    for at, line in enumerate(lines):
+        shown_in = f"already shown in {line.section.removeprefix('## ')}"
+        reason = shown_in if at in rendered else "says the same as something that did not fit"
+        omitted += [LeftOut(item, reason) for item in line.duplicates]
+    places = sorted(rendered, key=lambda at: (SECTIONS.index(lines[at].section), at))
+    blocks: dict[str, list[str]] = {}
+    for at in places:
+        blocks.setdefault(lines[at].section, [lines[at].section]).append(rendered[at])
+    text = "\n\n".join(map("\n".join, blocks.values()))
+    hits = tuple(lines[at].hit for at in places)
+    return Context(query, text, hits, tokens, (*omitted, *left_out), tuple(warnings))

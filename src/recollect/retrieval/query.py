@@ -108,12 +108,9 @@ def _build_plan(query: str, speakers: frozenset[str], today: datetime, owner: st
 def _list_names(speaker: str) -> list[str]:
     """Return the full name, and the first name of a person."""
     parts = speaker.split()
-    is_a_person = (
-        len(parts) > 1
-        and all(part[:1].isupper() for part in parts)
-        and not _NON_PERSON_TERMS & set(speaker.lower().split())
-    )
-    return [speaker, parts[0]] if is_a_person and len(parts[0]) > 2 else [speaker]
+    is_name = len(parts) > 1 and all(part[:1].isupper() for part in parts) and len(parts[0]) > 2
+    is_a_person = is_name and _NON_PERSON_TERMS.isdisjoint(speaker.lower().split())
+    return [speaker, parts[0]] if is_a_person else [speaker]
 
 
 def _is_named(name: str, words: set[str]) -> bool:
@@ -124,15 +121,9 @@ def _is_named(name: str, words: set[str]) -> bool:
     first, *rest = re.findall(r"\w+", name) or [""]
     if first in words and all(part in words for part in rest):
         return True
-    has_capitals = any(word[:1].isupper() for word in words - {"I"})
-    lowered = first.lower()
-    return (
-        not has_capitals
-        and lowered in words
-        and lowered not in _AMBIGUOUS_NAMES
-        and lowered not in STOP_WORDS
-        and not rest
-    )
+    if rest or any(word[:1].isupper() for word in words - {"I"}):
+        return False
+    return first.lower() in words - _AMBIGUOUS_NAMES - STOP_WORDS
 
 
 def _remove_names(query: str, names: list[str]) -> str:
@@ -140,8 +131,7 @@ def _remove_names(query: str, names: list[str]) -> str:
         return query
     text = query
     for name in sorted(names, key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(name)}(['’]s)?(?!\w)", " ", text, flags=re.IGNORECASE)
-    text = " ".join(text.split())
+        text = " ".join(re.sub(rf"(?<!\w){re.escape(name)}(['’]s)?(?!\w)", " ", text, flags=re.IGNORECASE).split())
     return text if analyze(text) else query  # a query that is only a name is about the name
 
 
@@ -153,19 +143,9 @@ def _find_role(query: str, roles: set[str]) -> str | None:
     return "user" if _ABOUT_USER.search(query) else None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionReference:
-    """The relevance of the newest entry to a query that refers to the session, and the decrease for each older one.
-
-    Both are below what terms and vectors can reach, because the newest entry may not be the one that is meant.
-    """
-
-    newest_score: float
-    score_step: float
-
-
-STRONG_REFERENCE = SessionReference(0.75, 0.02)
-WEAK_REFERENCE = SessionReference(0.7, 0.02)
+# The relevance of the newest entry to a query that refers to the session. It is below what terms and vectors can reach,
+# because the newest entry may not be the one that is meant.
+STRONG_REFERENCE, WEAK_REFERENCE = 0.75, 0.7
 
 
 def _compile_any(*phrases: str) -> re.Pattern[str]:
@@ -243,14 +223,11 @@ _FILLER_TERMS = frozenset(
 _MAX_SCANNED_CHARACTERS = 2000
 
 
-def find_session_reference(query: str) -> SessionReference | None:
+def find_session_reference(query: str) -> float | None:
     """Return how strongly a query refers to its session: by a phrase, or by naming no topic of its own."""
-    text = (
-        query
-        if len(query) <= _MAX_SCANNED_CHARACTERS
-        else f"{query[: _MAX_SCANNED_CHARACTERS // 2]} {query[-_MAX_SCANNED_CHARACTERS // 2 :]}"
-    )
-    text = text.replace("\u2019", "'").strip()
+    if len(query) > _MAX_SCANNED_CHARACTERS:
+        query = f"{query[: _MAX_SCANNED_CHARACTERS // 2]} {query[-_MAX_SCANNED_CHARACTERS // 2 :]}"
+    text = query.replace("\u2019", "'").strip()
     if _SESSION_PATTERN.search(text) or _CONTINUATION.match(text):
         return STRONG_REFERENCE
     rest, phrases = _STANDALONE_REFERENCE.subn(" ", text)
@@ -301,17 +278,16 @@ _MAX_SPLIT_CHARACTERS = 400
 
 def split_query(query: str) -> list[str]:
     """Return the independent questions in a query; empty if there is only one."""
-    if len(query) > _MAX_SPLIT_CHARACTERS:
+    clauses = _CLAUSE_BOUNDARY.split(query.strip()) if len(query) <= _MAX_SPLIT_CHARACTERS else []
+    parts = [text for clause in clauses if (text := clause.strip(" ,;?"))]
+    if not 1 < len(parts) <= _MAX_CLAUSES or any(map(_BACK_REFERENCE.search, parts[1:])):
         return []
-    parts = [text for part in _CLAUSE_BOUNDARY.split(query.strip()) if (text := part.strip(" ,;?"))]
-    if not all(len(part.split()) >= _MIN_CLAUSE_WORDS and analyze(part) for part in parts):
-        return []
-    return parts if 1 < len(parts) <= _MAX_CLAUSES and not any(map(_BACK_REFERENCE.search, parts[1:])) else []
+    return parts if all(len(part.split()) >= _MIN_CLAUSE_WORDS and analyze(part) for part in parts) else []
 
 
 def find_uncovered(questions: Sequence[str], texts: Sequence[str]) -> list[str]:
     """Return the questions for which no text has half of the terms."""
-    terms_of_texts = [frozenset(analyze(text)) for text in texts]
+    terms_of_texts = [frozenset(analyze(text)) for text in texts] if questions else []
 
     def is_covered(question: str) -> bool:
         terms = frozenset(analyze(question))
@@ -338,8 +314,6 @@ _USER_AS_OBJECT = re.compile(r"\b(about|for|to|with|of|call) the user(?=\s*[?.!,
 
 def rewrite_in_first_person(query: str) -> str:
     """Replace "the user" by "I", "me" or "my", as users write of themselves."""
-    if "user" not in query and "User" not in query:
-        return query
     text = _POSSESSIVE_USER.sub("my", query)
     text = _USER_IN_QUESTION.sub(r"\1 I", text)
     text = _USER_AS_SUBJECT.sub("I", text)

@@ -11,7 +11,7 @@ from typing import Any
 
 from recollect.errors import BadInput, BadQuery, EmbedderFailed
 from recollect.models.embedding import Embedding
-from recollect.retrieval.relevance import Calibration, calibrate_embedding
+from recollect.retrieval.fusion import Calibration, calibrate_embedding
 from recollect.stores.filters import Condition, Where, matches_where, parse_where
 from recollect.tiers.indexing import check_limit, check_query
 from recollect.types import TIER_NAMES, MemoryItem
@@ -76,7 +76,7 @@ class QueryEmbedding:
     """The vector of one query, and its cosines with other texts. A failed embedder is not asked again."""
 
     def __init__(self, embedding: Embedding, query: str) -> None:
-        self._embedding = embedding
+        self.embedding = embedding
         self._query = query
         # Serialized, so that later callers find the vectors in the embedder's cache.
         self._lock = asyncio.Lock()
@@ -90,14 +90,11 @@ class QueryEmbedding:
             await self._embed([])
             self._is_embedded = True
 
-    async def try_embed_query(self) -> None:
-        """Embed the query, and ignore a failure of the embedder."""
+    async def try_embed_query(self) -> bool:
+        """Embed the query; return False if the embedder has failed."""
         with suppress(EmbedderFailed):
             await self.embed_query()
-
-    @property
-    def has_failed(self) -> bool:
-        return self._error is not None
+        return self._error is None
 
     async def compute_cosines(self, texts: Sequence[str]) -> tuple[list[float], Calibration] | None:
         """Return the cosine of each text with the query, and the calibration; None if the embedder fails."""
@@ -108,7 +105,7 @@ class QueryEmbedding:
             if new or self._error is not None:
                 rows = await self._embed(new)
                 self._known_cosines.update(zip(new, (rows[1:] @ rows[0]).tolist(), strict=True))
-            calibration = await calibrate_embedding(self._embedding)
+            calibration = await calibrate_embedding(self.embedding)
         except EmbedderFailed:
             return None
         return [self._known_cosines[text] for text in compared], calibration
@@ -118,7 +115,7 @@ class QueryEmbedding:
             if self._error is not None:
                 raise self._error
             try:
-                return await self._embedding.embed([self._query, *texts])
+                return await self.embedding.embed([self._query, *texts])
             except EmbedderFailed as error:
                 self._error = error
                 raise

@@ -1,43 +1,43 @@
-"""Hybrid search of one store: plan the query, gather evidence in the store, score it, and rank the hits."""
+"""Hybrid search of one store: plan the query, gather evidence, score and rank it, and limit untrusted sources."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.clock import from_micros
+from recollect.clock import from_micros, to_micros
 from recollect.language.analysis import build_date_terms
 from recollect.models.embedding import Embedding
-from recollect.retrieval.fusion import FusedScores, PhraseMatcher, add_phrases, fuse
-from recollect.retrieval.query import QueryPlan, plan_query
-from recollect.retrieval.ranking import (
-    compute_adjustments,
-    exclude_sources,
-    find_crowding_sources,
-    limit_sources,
-    merge_other_sources,
-    sort_hits,
-)
-from recollect.retrieval.relevance import (
+from recollect.retrieval.fusion import (
     DEFAULT_CALIBRATION,
     Calibration,
+    FusedScores,
+    PhraseMatcher,
+    add_phrases,
     bound_relevance,
     calibrate_embedding,
+    fuse,
     score_relevance,
 )
+from recollect.retrieval.query import QueryPlan, plan_query
+from recollect.security.injection import AGENT_TRUST
 from recollect.stores.base import Records
+from recollect.stores.filters import Condition
 from recollect.stores.search import (
     EvidenceLookup,
     EvidenceQuery,
     EvidenceSummary,
+    ItemBrief,
     SearchEvidence,
     SearchQuery,
     SearchWidth,
+    build_brief,
 )
 from recollect.stores.writes import Touch
 from recollect.tiers.indexing import current_model
@@ -56,6 +56,10 @@ _MAX_CACHED_SPACES = 4096
 _MAX_CROWDING_ROUNDS = 4
 _WIDE_LIMIT = 100
 
+# The largest change of a score by each property; a score of 1 means that every query term was found.
+_IMPORTANCE, _RECENCY, _DISTRUST = 0.03, 0.02, 0.10
+_RECENCY_HALF_LIFE = 30 * 86_400 * 1_000_000  # microseconds
+
 
 class HybridSearch:
     """Search of one store with one embedder."""
@@ -63,7 +67,7 @@ class HybridSearch:
     def __init__(self, store: Records, embedding: Embedding) -> None:
         self._store = store
         self._embedding = embedding
-        self._speakers_by_space: OrderedDict[Space, frozenset[str]] = OrderedDict()
+        self._speakers_by_space: dict[Space, frozenset[str]] = {}
 
     async def search(self, question: SearchQuery) -> list[Hit]:
         """Return the relevant hits, best first, at most `n`. Counts an access to each."""
@@ -84,7 +88,8 @@ class HybridSearch:
             if not new:
                 break
             crowding |= new
-            where = replace(question.where, conditions=exclude_sources(question, crowding))
+            excluded = [Condition("source", "ne", source) for source in sorted(crowding)]
+            where = replace(question.where, conditions=(*question.where.conditions, *excluded))
             # The same site may have many more pages, so this search is wider.
             others = await self._search_once(replace(question, where=where, n=max(question.n, _WIDE_LIMIT)))
             if not others:
@@ -103,9 +108,9 @@ class HybridSearch:
             answer = await self._gather_and_rank(question, calibration, speakers)
             if not isinstance(answer, frozenset):
                 return answer
-            speakers = self._speakers_by_space[space] = answer
             if len(self._speakers_by_space) > _MAX_CACHED_SPACES:
-                self._speakers_by_space.popitem(last=False)
+                self._speakers_by_space.clear()
+            speakers = self._speakers_by_space[space] = answer
 
     async def _gather_and_rank(
         self, question: SearchQuery, calibration: Calibration, speakers: frozenset[str]
@@ -145,8 +150,7 @@ class HybridRanker:
             return []
         question = self.question
         scored = fuse(evidence, self.plan, self.calibration.rescale(evidence.cosines))
-        # Rounded before it is compared, so that a relevance that was shown can be used as a threshold.
-        relevance = self._score_relevance(scored, evidence, self._find_repeats(evidence, lookup)).round(4)
+        relevance = self._score_relevance(scored, evidence, lookup)
         relevant = np.flatnonzero(relevance >= question.min_relevance)
         if not len(relevant):
             return []
@@ -161,15 +165,13 @@ class HybridRanker:
                 scores = scored.total[relevant] + adjustments
                 ranked = sort_hits(scores, briefs)
         best = limit_sources(ranked, briefs, question.n)
-        items = lookup.items([briefs[at].id for at in best])
-        tier, places = question.where.space.tier, relevant[best]
-        reasons = self._build_reasons(places, evidence, scored)
-        return [
-            Hit(items[briefs[at].id], tier, worth, score, why)
-            for at, worth, score, why in zip(
-                best, relevance[places].tolist(), scores[best].round(6).tolist(), reasons, strict=True
-            )
-        ]
+        items, hits = lookup.items([briefs[at].id for at in best]), []
+        for at in best:
+            place = int(relevant[at])
+            item, why = items[briefs[at].id], self._explain(place, evidence, scored)
+            score = round(float(scores[at]), 6)
+            hits.append(Hit(item, question.where.space.tier, float(relevance[place]), score, why))
+        return hits
 
     def may_show(self, summary: EvidenceSummary) -> bool:
         """Return False if no candidate can be relevant enough. A repetition of the query must still be counted."""
@@ -179,19 +181,14 @@ class HybridRanker:
         return limit >= self.question.min_relevance
 
     def _score_relevance(
-        self, scored: FusedScores, evidence: SearchEvidence, repeats: list[int]
+        self, scored: FusedScores, evidence: SearchEvidence, lookup: EvidenceLookup
     ) -> NDArray[np.float64]:
-        """Score the relevance of all candidates but repetitions of the query, which get -1.
-
-        A repetition still adds to the scores of its neighbors: the next turn may be the answer.
-        """
-        terms_only = self.question.mode == "text"
-        if not repeats:
-            return score_relevance(scored, evidence.weights, terms_only=terms_only)
-        others = np.setdiff1d(np.arange(len(evidence)), np.array(repeats))
-        relevance = np.full(len(evidence), -1.0)
-        relevance[others] = score_relevance(scored.select(others), evidence.weights, terms_only=terms_only)
-        return relevance
+        """Score the relevance; repetitions of the query get -1, but add to their neighbors, which may be the answer."""
+        included = np.ones(len(evidence), np.bool_)
+        included[self._find_repeats(evidence, lookup)] = False
+        relevance = score_relevance(scored, evidence.weights, included, terms_only=self.question.mode == "text")
+        # Rounded before it is compared, so that a relevance that was shown can be used as a threshold.
+        return np.where(included, relevance, -1.0).round(4)
 
     def _find_repeats(self, evidence: SearchEvidence, lookup: EvidenceLookup) -> list[int]:
         """Return the candidates that repeat the query: those with all of its terms and few others are checked."""
@@ -222,13 +219,67 @@ class HybridRanker:
             phrases[at] = matcher.score(text)
         return phrases if phrases.any() else None
 
-    def _build_reasons(self, best: NDArray[np.intp], evidence: SearchEvidence, scored: FusedScores) -> Iterator[Why]:
-        columns = [evidence.cosines[best], scored.own_terms[best], *(share[best] for share in scored.shares.values())]
-        matched = (evidence.parts[:, best] > 0.0).T.tolist()
-        for (cosine, words, *shares), has_terms in zip(np.array(columns).round(4).T.tolist(), matched, strict=True):
-            yield Why(
-                cosine=None if cosine != cosine else cosine,  # NaN: the item has no vector
-                words=words,
-                matched=tuple(compress(self.plan.terms, has_terms)),
-                parts={name: share for name, share in zip(scored.shares, shares, strict=True) if share},
-            )
+    def _explain(self, at: int, evidence: SearchEvidence, scored: FusedScores) -> Why:
+        cosine = round(float(evidence.cosines[at]), 4)
+        parts = {name: round(float(share[at]), 4) for name, share in scored.shares.items()}
+        return Why(
+            cosine=None if cosine != cosine else cosine,  # NaN: the item has no vector
+            words=round(float(scored.own_terms[at]), 4),
+            matched=tuple(compress(self.plan.terms, evidence.parts[:, at] > 0.0)),
+            parts={name: share for name, share in parts.items() if share},
+        )
+
+
+def compute_adjustments(briefs: Sequence[ItemBrief], now: datetime) -> NDArray[np.float64]:
+    """Return what to add to each score. The sum is too small to bury a clear hit."""
+    importance = np.array([brief.importance for brief in briefs])
+    trust = np.array([brief.trust for brief in briefs])
+    created = np.array([brief.created_at for brief in briefs], np.float64)
+    recency = np.exp2(-np.maximum(to_micros(now) - created, 0.0) / _RECENCY_HALF_LIFE)
+    return _IMPORTANCE * (2.0 * importance - 1.0) + _RECENCY * recency - _DISTRUST * (1.0 - trust)
+
+
+def sort_hits(scores: NDArray[np.float64], briefs: Sequence[ItemBrief]) -> list[int]:
+    """Return the indexes of candidates, best first. Ties go to the newest, then by id, so the order is stable."""
+    keys = [
+        (score, -brief.created_at, brief.id) for score, brief in zip((-scores.round(9)).tolist(), briefs, strict=True)
+    ]
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def limit_sources(ranked: Sequence[int], briefs: Sequence[ItemBrief], n: int) -> list[int]:
+    """Return the best `n` candidates with at most half from one untrusted source; all if there is no other source."""
+    first = list(ranked[:n])
+    if all(briefs[at].trust >= AGENT_TRUST for at in first):
+        return first
+    sites = {at: get_site(briefs[at].source) if briefs[at].trust < AGENT_TRUST else None for at in ranked}
+    if None not in sites.values() and len(set(sites.values())) == 1:
+        return first
+    limit, taken, chosen = max(1, n // 2), Counter[str](), list[int]()
+    for at in ranked:
+        site = sites[at]
+        if site is not None:
+            if taken[site] == limit:
+                continue
+            taken[site] += 1
+        chosen.append(at)
+        if len(chosen) == n:
+            break
+    return chosen
+
+
+def find_crowding_sources(hits: Sequence[Hit], n: int) -> frozenset[str]:
+    """Return the untrusted sources that fill their share of the hits and may have displaced other candidates."""
+    untrusted = [hit.item.source for hit in hits if hit.item.trust < AGENT_TRUST]
+    limit, taken = max(1, n // 2), Counter(map(get_site, untrusted))
+    if n < 2 or not untrusted or (len(hits) == n and max(taken.values()) <= limit):
+        return frozenset()
+    return frozenset(source for source in untrusted if taken[get_site(source)] >= limit)
+
+
+def merge_other_sources(hits: Sequence[Hit], others: Sequence[Hit], n: int) -> list[Hit]:
+    """Return the best `n` of both lists, with at most half from one untrusted source."""
+    known = {hit.item.id for hit in hits}
+    merged = sorted([*hits, *(hit for hit in others if hit.item.id not in known)], key=lambda hit: -hit.score)
+    briefs = [build_brief(hit.item, length=len(hit.item.content), passages=1) for hit in merged]
+    return [merged[at] for at in limit_sources(range(len(merged)), briefs, n)]

@@ -42,11 +42,12 @@ _FRAME_TERMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SourceResult:
-    """The lines of one source, in reading order."""
+    """The lines of one source, in reading order; of a source that failed, a warning and the error."""
 
     lines: Sequence[PromptLine] = ()
     left_out: Sequence[LeftOut] = ()
     warnings: Sequence[str] = ()
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,6 @@ class RecallSource:
     """True if it is started before the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SourceFailure:
-    error: Exception
-    warning: str
-
-
 async def query_sources(sources: Sequence[RecallSource]) -> SourceResult:
     """Query all sources in parallel and merge their results.
 
@@ -76,19 +71,16 @@ async def query_sources(sources: Sequence[RecallSource]) -> SourceResult:
     """
     by_start = sorted(sources, key=lambda source: not source.is_slow)
     answers = dict(zip(map(id, by_start), await gather_all(*map(_query_source, by_start)), strict=True))
-    in_order = [answers[id(source)] for source in sources]
-    results = [answer for answer in in_order if isinstance(answer, SourceResult)]
-    failures = [answer for answer in in_order if isinstance(answer, _SourceFailure)]
+    results: list[SourceResult] = [answers[id(source)] for source in sources]
     lines = [line for result in results for line in result.lines]
-    if failures and not lines and len(failures) == sum(source.is_stored for source in sources):
-        raise failures[0].error
-    warnings = [failure.warning for failure in failures]
-    warnings += [warning for result in results for warning in result.warnings]
-    left_out = [item for result in results for item in result.left_out]
-    return SourceResult(dedupe_lines(lines), left_out, list(dict.fromkeys(warnings)))
+    errors = [result.error for result in results if result.error is not None]
+    if errors and not lines and len(errors) == sum(source.is_stored for source in sources):
+        raise errors[0]
+    warnings = dict.fromkeys(warning for result in results for warning in result.warnings)
+    return SourceResult(dedupe_lines(lines), [item for result in results for item in result.left_out], list(warnings))
 
 
-async def _query_source(source: RecallSource) -> SourceResult | _SourceFailure:
+async def _query_source(source: RecallSource) -> SourceResult:
     if not source.is_stored:
         return await source.query()
     try:
@@ -96,14 +88,10 @@ async def _query_source(source: RecallSource) -> SourceResult | _SourceFailure:
             return await source.query()
     except StoreClosed:
         raise  # the caller closed the memory
-    except TimeoutError as error:
-        return _build_failure(source, error, str(error) or f"no answer within {source.timeout:g} s")
-    except (StoreError, EmbedderFailed, OSError) as error:
-        return _build_failure(source, error, str(error) or type(error).__name__)
-
-
-def _build_failure(source: RecallSource, error: Exception, reason: str) -> _SourceFailure:
-    return _SourceFailure(error, f"{source.name} memory could not be read: {reason}; its part is missing")
+    except (StoreError, EmbedderFailed, OSError) as error:  # also a timeout
+        kind = f"no answer within {source.timeout:g} s" if isinstance(error, TimeoutError) else type(error).__name__
+        warning = f"{source.name} memory could not be read: {str(error) or kind}; its part is missing"
+        return SourceResult(warnings=[warning], error=error)
 
 
 async def gather_all(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -149,14 +137,11 @@ def dedupe_lines(lines: Sequence[PromptLine]) -> list[PromptLine]:
         item = lines[kept_places[echo]].hit.item
         if lines[kept_places[echo]].hit.tier in _LOG_TIERS:
             duplicates[kept_places[quoted]] += [item, *duplicates.pop(kept_places[echo])]
-    return [
-        _merge_best(lines[at], best[at], duplicates[at]) if duplicates[at] else lines[at] for at in sorted(duplicates)
-    ]
-
-
-def _merge_best(line: PromptLine, best: PromptLine, duplicates: Sequence[MemoryItem]) -> PromptLine:
-    hit = replace(line.hit, relevance=best.hit.relevance, score=best.hit.score, why=best.hit.why)
-    return replace(line, hit=hit, priority=best.priority, duplicates=tuple(duplicates))
+    merged = []
+    for at in sorted(duplicates):
+        hit = replace(best[at].hit, item=lines[at].hit.item, tier=lines[at].hit.tier)
+        merged.append(replace(lines[at], hit=hit, priority=best[at].priority, duplicates=tuple(duplicates[at])))
+    return merged
 
 
 def build_text_key(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -17,10 +18,6 @@ class TimeSpan:
     start: datetime
     end: datetime
     is_yearly: bool = False
-
-    @property
-    def days(self) -> float:
-        return (self.end - self.start) / timedelta(days=1)
 
 
 _MONTH_NUMBERS = {name: number for number, name in enumerate(MONTHS, 1)}
@@ -69,12 +66,13 @@ def score_closeness(spans: tuple[TimeSpan, ...], at: datetime) -> float:
     """
     best = 0.0
     for span in spans:
+        days = (span.end - span.start) / timedelta(days=1)
         for start, end in _resolve_span(span, at.year):
             if start <= at < end:
                 return 1.0
-            if at >= end and span.days <= 31:
+            if at >= end and days <= 31:
                 late = 1.0 - (at - end) / timedelta(days=_FADING_DAYS)
-                best = max(best, late if span.days <= 1 else late / 2.0)
+                best = max(best, late if days <= 1 else late / 2.0)
     return best
 
 
@@ -109,25 +107,21 @@ def _build_span(year: str | None, month: int | None, day: str | None) -> TimeSpa
 
 
 def _find_relative_times(question: str, now: datetime) -> Iterator[TimeSpan]:
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    periods: list[tuple[int, int]] = []  # days ago, and length in days
     for match in _AGO.finditer(question):
         count = _COUNT_WORDS.get(match[1].lower()) or int(match[1])
         length = _DAYS_PER_UNIT[match[2].lower()]
-        # "Two weeks ago" means 10 to 18 days ago.
-        yield from _build_span_before(midnight, days=count * length + length // 2, length=length)
+        periods.append((count * length + length // 2, length))  # "two weeks ago" means 10 to 18 days ago
     for match in _LAST_PERIOD.finditer(question):
         length = _DAYS_PER_UNIT[match[1].lower()]
-        yield from _build_span_before(midnight, days=length + length // 2, length=length + length // 2 + 1)
+        periods.append((length + length // 2, length + length // 2 + 1))
     for match in _TODAY_OR_YESTERDAY.finditer(question):
-        yield from _build_span_before(midnight, days=int(match[1].lower() == "yesterday"), length=1)
-
-
-def _build_span_before(midnight: datetime, *, days: int, length: int) -> Iterator[TimeSpan]:
-    try:
-        start = midnight - timedelta(days=days)
-    except OverflowError:  # before year 1
-        return
-    yield TimeSpan(start, start + timedelta(days=length))
+        periods.append((int(match[1].lower() == "yesterday"), 1))
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    for days, length in periods:
+        with suppress(OverflowError):  # before year 1
+            start = midnight - timedelta(days=days)
+            yield TimeSpan(start, start + timedelta(days=length))
 
 
 def _resolve_span(span: TimeSpan, year: int) -> Iterator[tuple[datetime, datetime]]:

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from recollect.clock import Clock, to_utc
-from recollect.errors import BadVector, Conflict, EmbedderFailed, StoreClosed, StoreFull
+from recollect.errors import BadVector, EmbedderFailed, StoreClosed, StoreFull
 from recollect.language.confidentiality import is_confided
 from recollect.language.extractive_summary import extract_text
 from recollect.language.recalled_text import remove_recalled
@@ -23,7 +23,13 @@ from recollect.retrieval.query import is_small_talk
 from recollect.stores.base import Log, LogTail, Records, TailLimits
 from recollect.stores.filters import Condition, Where
 from recollect.stores.writes import Append, Clear, Delete, Entry, Model, Put, Vectors
-from recollect.tiers.indexing import back_off, extract_index_terms, texts_to_embed, with_current_model
+from recollect.tiers.indexing import (
+    extract_index_terms,
+    find_all,
+    retry_on_conflict,
+    texts_to_embed,
+    with_current_model,
+)
 from recollect.tiers.lifecycle_notes import build_note
 from recollect.tiers.log_entries import is_quarantined, read_all_entries
 from recollect.tiers.messages import BLOCKS_KEY, is_tool_output, message_trust, parse_message
@@ -43,7 +49,6 @@ _MARK_PREFIX = "log:index:"
 # One page is one transaction. A waiting query is delayed by one embedding batch at most.
 _PAGE_SIZE = 64
 _EMBED_BATCH_SIZE = 8
-_MAX_TRIES = 32
 # A query waits for this many entries, which take the default model two seconds, but not longer than the timeout.
 _MAX_AWAITED_ENTRIES = 256
 _CATCH_UP_TIMEOUT = 2.0
@@ -53,9 +58,9 @@ _ALL_SESSIONS = 1 << 20
 
 
 @lru_cache(maxsize=1024)
-def get_owner(space: Space) -> Scope:
+def get_owner(names: Scope | Space) -> Scope:
     """Return the scope of a conversation's user and agent, for all sessions."""
-    return Scope(space.tenant, space.user, space.agent)
+    return Scope(names.tenant, names.user, names.agent)
 
 
 def build_turn_item(space: Space, entry: Entry) -> MemoryItem | None:
@@ -152,7 +157,7 @@ class TurnIndex:
 
     def has_turns(self, scope: Scope) -> bool:
         """Return True if this user and agent are known to have turns."""
-        return _get_scope_owner(scope) in self._known_owners
+        return get_owner(scope) in self._known_owners
 
     async def catch_up_tails(self, scope: Scope, tails: Sequence[LogTail], *, model_is_up: bool) -> bool:
         """Index the ends of logs as far as a query may wait; return True if there may be more to find.
@@ -160,7 +165,7 @@ class TurnIndex:
         The first call for an owner checks all of its logs, because another process may have left them unindexed. While
         the model is down, failed logs are not tried again.
         """
-        owner = _get_scope_owner(scope)
+        owner = get_owner(scope)
         ends = [tail for tail in tails if tail and tail[-1].seq > self._indexed_seqs.get(tail.space, 0)]
         if owner not in self._checked_owners and any(tails):
             self._checked_owners.add(owner)
@@ -185,11 +190,11 @@ class TurnIndex:
     async def count_behind(self, scope: Scope) -> int:
         """Return how many entries of this user and agent are not indexed; waits up to two seconds for current work."""
         await self._wait(_CATCH_UP_TIMEOUT)
-        return sum((await self._find_behind(await self._read_ends(_get_scope_owner(scope)))).values())
+        return sum((await self._find_behind(await self._read_ends(get_owner(scope)))).values())
 
     async def catch_up(self, scope: Scope) -> None:
         """Index all entries of this user and agent."""
-        self._schedule(await self._find_behind(await self._read_ends(_get_scope_owner(scope))))
+        self._schedule(await self._find_behind(await self._read_ends(get_owner(scope))))
         await self._wait()
 
     async def close(self) -> None:
@@ -205,10 +210,7 @@ class TurnIndex:
     async def draft_removals(self, space: Space) -> list[Delete]:
         """Build the deletions of all items of a log."""
         where = Where(_get_turn_space(space), conditions=(Condition("session", "eq", space.session),))
-        found: list[MemoryItem] = []
-        while page := await self.records.find(where, limit=1000, after=found[-1] if found else None):
-            found += page
-        return [Delete(where.space, item.id) for item in found]
+        return [Delete(where.space, item.id) for item in await find_all(self.records, where)]
 
     async def _wait(self, seconds: float | None = None) -> None:
         if self._task is not None:
@@ -269,20 +271,21 @@ class TurnIndex:
 
     async def _index_log(self, space: Space, *, terms_only: bool) -> None:
         """Index a log from its mark to its end; by terms only while the embedder is down."""
-        failure: EmbedderFailed | None = None
-        for tries in range(_MAX_TRIES):
+        failure = EmbedderFailed("the embedder is down")
+        if not terms_only:
             try:
-                while await self._index_page(space, terms_only=failure is not None or terms_only):
-                    pass
-                break
+                return await self._index_pages(space, terms_only=False)
             except EmbedderFailed as error:
                 failure = error
-            except Conflict:  # another process indexed or cleared the log
-                await back_off(tries)
-        else:
-            raise Conflict(f"the index of a log was changed by other processes {_MAX_TRIES} times")
-        if failure is not None or terms_only:
-            raise failure or EmbedderFailed("the embedder is down")
+        await self._index_pages(space, terms_only=True)
+        raise failure
+
+    async def _index_pages(self, space: Space, *, terms_only: bool) -> None:
+        has_more = True
+        while has_more:  # another process may index or clear the log meanwhile
+            has_more = await retry_on_conflict(
+                partial(self._index_page, space, terms_only=terms_only), "indexing a log"
+            )
 
     async def _index_page(self, space: Space, *, terms_only: bool) -> bool:
         """Index the next page; return False if there is none."""
@@ -303,10 +306,7 @@ class TurnIndex:
         return bool(page)
 
     async def _create_mark(self, space: Space) -> MemoryItem | None:
-        """Create the mark of a log that is new or was cleared, and delete items that are left of it.
-
-        One batch does both: if another process created the mark since, its items are not left but new.
-        """
+        """Create the mark of a new or cleared log, and delete what is left of its items in the same batch."""
         removals = await self.draft_removals(space)
         is_empty = not await self.log.recent(space, limit=1)
         if is_empty and not removals:
@@ -370,10 +370,7 @@ class TurnIndex:
 
 
 class TurnIndexHook:
-    """The index as one conversation sees it, through the stores that the conversation writes to.
-
-    In a running step these stores buffer their writes.
-    """
+    """The index as one conversation sees it, through stores that buffer their writes in a running step."""
 
     def __init__(self, index: TurnIndex, log: Log, records: Records) -> None:
         self._index = index
@@ -402,20 +399,15 @@ class TurnIndexHook:
 
     async def _clear_atomically(self, space: Space, *replacements: Append) -> None:
         # A buffered write is committed later, when the mark may have changed; the next query removes what is left.
-        is_checked = self._log is self._index.log
-        for tries in range(_MAX_TRIES):
-            try:
-                removals = await self._draft_deletions(space, is_checked=is_checked)
-                await self._log.write(*removals, Clear(space), *replacements)
-            except Conflict:  # it was indexed further since it was read
-                await back_off(tries)
-            except StoreFull:  # writing a mark needs space; a full store has no concurrent indexer
-                removals = await self._draft_deletions(space, is_checked=False)
-                await self._log.write(*removals, Clear(space), *replacements)
-                return
-            else:
-                return
-        raise Conflict(f"the index of the conversation was changed by other processes {_MAX_TRIES} times; try again")
+
+        async def clear(is_checked: bool) -> None:
+            removals = await self._draft_deletions(space, is_checked=is_checked)
+            await self._log.write(*removals, Clear(space), *replacements)
+
+        try:
+            await retry_on_conflict(partial(clear, self._log is self._index.log), "clearing the conversation")
+        except StoreFull:  # writing a mark needs space; a full store has no concurrent indexer
+            await clear(is_checked=False)
 
     async def _delete_items(self, space: Space) -> None:
         if removals := await self._draft_deletions(space, is_checked=False):
@@ -424,19 +416,13 @@ class TurnIndexHook:
     async def _draft_deletions(self, space: Space, *, is_checked: bool) -> list[Put | Delete]:
         """Build the deletion of a log's index; if `is_checked`, it conflicts with changes since this read."""
         notes, name = get_owner(space).space("lifecycle"), build_mark_name(space)
-        mark = next(iter(await self._index.records.get(notes, name)), None)
+        marks = await self._index.records.get(notes, name)
         removals = await self._index.draft_removals(space)
-        if mark is not None:
-            return [*removals, Delete(notes, name, mark.version if is_checked else None)]
-        if not is_checked:
-            return [*removals]
+        if marks or not is_checked:
+            return [*removals, *(Delete(notes, name, mark.version if is_checked else None) for mark in marks)]
         # Writing a new mark checks that there is still none.
         new_mark = Put(item=build_mark(space, {"seq": 0}, None, self._index.now), expect=0)
         return [*removals, new_mark, Delete(notes, name)]
-
-
-def _get_scope_owner(scope: Scope) -> Scope:
-    return get_owner(get_turn_space(scope))
 
 
 def _get_turn_space(space: Space) -> Space:

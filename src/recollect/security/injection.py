@@ -19,6 +19,8 @@ from urllib.parse import unquote
 _INVISIBLE = re.compile("[\u200b\u2060-\u2064\u206a-\u206f\ufeff\u00ad\u180e\U000e0000-\U000e007f]")
 _TAG_CHARACTERS = re.compile("[\U000e0020-\U000e007e]{3,}")
 _BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+# Combining strokes that are not accents.
+_STROKES = re.compile("[\u0333-\u0344\u0347-\u036f\u20d0-\u20f0]")
 _JOINERS = re.compile("(?<=[A-Za-z])[\u200c\u200d](?=[A-Za-z])")
 
 # Cyrillic and Greek letters that look Latin. They are replaced only in words that mix scripts.
@@ -49,16 +51,8 @@ _MIN_INVISIBLE = 3
 _MAX_DECODED = 20
 
 
-class DeobfuscatedText(NamedTuple):
-    """Plain text, the texts that were hidden in it, and the techniques of hiding."""
-
-    text: str
-    hidden: tuple[str, ...]
-    techniques: tuple[str, ...]
-
-
-def deobfuscate(text: str) -> DeobfuscatedText:
-    """Return the text as a model would read it."""
+def deobfuscate(text: str) -> tuple[str, list[str], list[str]]:
+    """Return the text as a model would read it, the texts that were hidden in it, and the techniques of hiding."""
     hidden: list[str] = []
     ways: list[str] = []
     if not text.isascii():
@@ -70,19 +64,17 @@ def deobfuscate(text: str) -> DeobfuscatedText:
     hidden += _HTML_COMMENT.findall(text, 0, text.rfind("-->") + len("-->"))
     if "style" in text or "color" in text:
         hidden += _HIDDEN_ELEMENT.findall(text)
-    decoded = _decode_runs(text)
-    if decoded:
+    if decoded := _decode_runs(text):
         ways.append("encoded text")
         hidden += decoded
     text = _SPACED_WORD.sub(lambda found: found[0][::2], text)
     text = _LEET_WORD.sub(_replace_leet, text)
-    return DeobfuscatedText(_MARKDOWN_MARKS.sub("", text), tuple(hidden), tuple(ways))
+    return _MARKDOWN_MARKS.sub("", text), hidden, ways
 
 
 def _normalize_letters(text: str, hidden: list[str]) -> tuple[str, list[str]]:
     ways = []
-    tags = _TAG_CHARACTERS.findall(text)
-    if tags:
+    if tags := _TAG_CHARACTERS.findall(text):
         ways.append("a text in invisible characters")
         hidden += ["".join(chr(ord(sign) - 0xE0000) for sign in run) for run in tags]
     unseen = len(_INVISIBLE.findall(text)) + len(_JOINERS.findall(text))
@@ -92,19 +84,12 @@ def _normalize_letters(text: str, hidden: list[str]) -> tuple[str, list[str]]:
         ways.append("reversed writing")
         hidden.append(_BIDI_CONTROLS.sub("", text)[::-1])
     text = _BIDI_CONTROLS.sub("", _JOINERS.sub("", _INVISIBLE.sub("", text)))
-    text = unicodedata.normalize("NFKC", text)
-    text = "".join(sign for sign in unicodedata.normalize("NFD", text) if not _is_decoration(sign))
+    text = _STROKES.sub("", unicodedata.normalize("NFKD", text))
     text = unicodedata.normalize("NFC", text)
-    mixed = _MIXED_SCRIPT_WORD.findall(text)
-    if mixed:
+    if _MIXED_SCRIPT_WORD.search(text):
         ways.append("letters of several alphabets in one word")
         text = _MIXED_SCRIPT_WORD.sub(lambda found: found[0].translate(_HOMOGLYPHS), text)
     return text, ways
-
-
-def _is_decoration(sign: str) -> bool:
-    """Return whether the character is a combining stroke that is not an accent."""
-    return "\u0333" <= sign <= "\u0344" or "\u0347" <= sign <= "\u036f" or "\u20d0" <= sign <= "\u20f0"
 
 
 def _replace_leet(found: re.Match[str]) -> str:
@@ -116,7 +101,6 @@ def _replace_leet(found: re.Match[str]) -> str:
 
 
 def _decode_runs(text: str) -> list[str]:
-    """Return the readable texts that are encoded in the text as base64, hex, escapes or percent signs."""
     found: list[str] = []
     for run in _BASE64.findall(text)[:_MAX_DECODED]:
         found += _decode_readable(_decode_base64(run))
@@ -147,6 +131,7 @@ def _decode_readable(raw: bytes) -> list[str]:
     return [text] if len(text) > _MIN_INVISIBLE and " " in text and text.replace("\n", " ").isprintable() else []
 
 
+_DEFAULT_WEIGHT = 0.5
 _NAMED_PATTERN = re.compile("«([a-z]+)»")
 
 
@@ -164,16 +149,14 @@ class InjectionRule:
     def regex(self) -> re.Pattern[str]:
         return re.compile(self.pattern, re.DOTALL)
 
-    def may_match(self, text: str, words: set[str]) -> bool:
-        """Return whether the text passes the cheap checks before the pattern."""
-        return (not self.needs or not words.isdisjoint(self.needs)) and (
-            not self.has or any(string in text for string in self.has)
-        )
+    def matches(self, text: str, words: set[str]) -> bool:
+        may_match = not self.needs or not words.isdisjoint(self.needs)
+        may_match = may_match and (not self.has or any(string in text for string in self.has))
+        return may_match and self.regex.search(text) is not None
 
 
 @cache
 def load_rules() -> tuple[InjectionRule, ...]:
-    """Return all rules. They are compiled on first use."""
     tables = tomllib.loads(files("recollect.security").joinpath("phrases.toml").read_text("utf-8"))
     words = tables.pop("words")
     return tuple(_parse_rule(reason, rule, words) for reason, rules in tables.items() for rule in rules)
@@ -185,7 +168,7 @@ def _parse_rule(reason: str, rule: dict[str, Any], words: dict[str, str]) -> Inj
         pattern = _NAMED_PATTERN.sub(lambda found: words[found[1]], pattern)
     pattern = "".join(line.strip() for line in pattern.splitlines())
     needs, has = frozenset(rule.get("needs", "").split()), tuple(rule.get("has", "").split())
-    return InjectionRule(reason, rule["weight"], pattern, needs, has)
+    return InjectionRule(reason, rule.get("weight", _DEFAULT_WEIGHT), pattern, needs, has)
 
 
 AGENT_TRUST = 0.8
@@ -221,15 +204,12 @@ class InjectionVerdict(NamedTuple):
 
 
 def score_injection(text: str) -> InjectionVerdict:
-    """Return the injection score of a text.
-
-    Only the first 32,000 and the last 8,000 characters are scanned, so that long texts have a bounded cost.
-    """
+    """Return the injection score of a text, of which at most 32,000 first and 8,000 last characters are scanned."""
     if len(text) > _HEAD_LENGTH + _TAIL_LENGTH:
         text = f"{text[:_HEAD_LENGTH]}\n{text[-_TAIL_LENGTH:]}"
-    plain = deobfuscate(text)
-    weights: dict[str, float] = {technique: _TECHNIQUE_WEIGHTS[technique] for technique in plain.techniques}
-    for part, is_hidden in ((plain.text, False), *((part, True) for part in plain.hidden)):
+    plain, hidden, techniques = deobfuscate(text)
+    weights: dict[str, float] = {technique: _TECHNIQUE_WEIGHTS[technique] for technique in techniques}
+    for part, is_hidden in ((plain, False), *((part, True) for part in hidden)):
         signs = _find_signs(part)
         for reason, weight in signs.items():
             weights[reason] = max(weights.get(reason, 0.0), weight)
@@ -257,6 +237,6 @@ def _find_signs(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for rule in load_rules():
         known = rule.weight <= found.get(rule.reason, 0.0)
-        if not known and rule.may_match(flat, words) and rule.regex.search(flat):
+        if not known and rule.matches(flat, words):
             found[rule.reason] = rule.weight
     return found

@@ -81,8 +81,9 @@ class RedactionPolicy:
         if refused := [finding for finding in found if self._get_action(finding) == "refuse"]:
             first = refused[0]
             option = "personal_data" if first.kind in PERSONAL_KINDS else "secrets"
+            article = "an" if first.kind[0] in "aeiou" else "a"
             raise SecretRefused(
-                f"{place} contains {_add_article(first.kind)} at character {first.start}, and the setting {option} is "
+                f"{place} contains {article} {first.kind} at character {first.start}, and the setting {option} is "
                 "'refuse'. Remove it, or set the option to redact, flag or allow"
             )
         return found
@@ -96,9 +97,9 @@ class RedactionPolicy:
             kinds.update(redacted.kinds)
             return redacted.value
         if isinstance(value, Mapping):
-            return {
-                name: self._redact_nested(f"{place}.{_mask_name(name)}", inner, kinds) for name, inner in value.items()
-            }
+            # A key could be a secret.
+            shown = {name: name if len(name) <= _MAX_SHOWN_NAME and name.isidentifier() else "…" for name in value}
+            return {name: self._redact_nested(f"{place}.{shown[name]}", inner, kinds) for name, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self._redact_nested(f"{place}[{index}]", inner, kinds) for index, inner in enumerate(value)]
         return value
@@ -115,14 +116,5 @@ def add_sensitive_kinds(metadata: Mapping[str, Any], *values: RedactedValue) -> 
     return {**metadata, SENSITIVE_KEY: sorted(kinds)}
 
 
-def _mask_name(name: str) -> str:
-    """Return a metadata key, or an ellipsis if the key could be a secret."""
-    return name if len(name) <= _MAX_SHOWN_NAME and name.isidentifier() else "…"
-
-
 def _list_kinds(found: list[SecretFinding]) -> tuple[str, ...]:
     return tuple(sorted({finding.kind for finding in found}))
-
-
-def _add_article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

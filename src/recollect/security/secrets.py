@@ -135,7 +135,8 @@ _FILE_PATH = re.compile(r"(?:(?:~|\.{1,2}|[A-Za-z]:)[/\\]|/(?=[\w.-]{1,60}+/))[\
 _TOP_DIRECTORY = re.compile(r"/[a-z]{0,20}+/?$")
 _RANDOM_SEGMENT = re.compile(r"(?=[^/\\]*[0-9])(?=[^/\\]*[a-z])(?=[^/\\]*[A-Z])[^/\\]{8}")
 _URL_PASSWORD = re.compile(r"://([^\s/:@\"'<>]{0,100}+):([^\s/@\"'<>]{3,200}+)@")
-_SSN = re.compile(r"\d{3}-\d\d-\d{4}(?![\d-])")
+# In the ranges that are assigned.
+_SSN = re.compile(r"(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\d-])")
 # Groups of digits: cards and phone numbers. The text before is checked afterwards: without a lookbehind the search is
 # three times as fast.
 _DIGITS = re.compile(r"\d(?:[ ().\-/]{0,2}+\d){6,18}+(?![\w]|[.,]\d)")
@@ -177,16 +178,13 @@ def _find_tokens(text: str) -> Iterator[SecretFinding]:
         while at >= 0:
             behind = at + len(mark)
             body = pattern.match(text, behind)
-            if body is not None and _is_standalone(text, at, mark):
+            # "sk-" continues a word in "task-".
+            continues = at > 0 and mark[0].isalnum() and (text[at - 1].isalnum() or text[at - 1] == "_")
+            if body is not None and not continues:
                 behind = body.end()
                 if compute_entropy(body[0][:_MAX_MEASURED]) >= _MIN_ENTROPIES.get(kind, _MIN_ENTROPY):
                     yield SecretFinding(kind, at, behind)
             at = text.find(mark, behind)
-
-
-def _is_standalone(text: str, at: int, mark: str) -> bool:
-    """Return whether the mark does not continue a word, as "sk-" does in "task-"."""
-    return at == 0 or not mark[0].isalnum() or not (text[at - 1].isalnum() or text[at - 1] == "_")
 
 
 def _find_assignments(text: str) -> Iterator[SecretFinding]:
@@ -221,7 +219,6 @@ def _is_secret(name: str, value: str, *, certain: bool) -> bool:
 
 
 def _is_path(name: str, value: str) -> bool:
-    """Return whether the value is a file path without a part that looks like a random key."""
     if name == "pwd" and _TOP_DIRECTORY.match(value):
         return True
     return _FILE_PATH.match(value) is not None and _RANDOM_SEGMENT.search(value) is None
@@ -244,7 +241,7 @@ def _find_numbers(text: str) -> Iterator[SecretFinding]:
             continue
         number = text[start : found.end()]
         digits = "".join(filter(str.isdigit, number))
-        if not opened and _SSN.fullmatch(number) and _is_assigned_ssn(digits):
+        if not opened and _SSN.fullmatch(number):
             yield SecretFinding("us social security number", start, found.end())
         elif not opened and is_card(digits):
             yield SecretFinding("payment card", start, found.end())
@@ -252,13 +249,7 @@ def _find_numbers(text: str) -> Iterator[SecretFinding]:
             yield SecretFinding("phone", start, found.end())
 
 
-def _is_assigned_ssn(digits: str) -> bool:
-    """Return whether the number is in a range that is assigned."""
-    return digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
-
-
 def _is_phone(number: str, digits: str) -> bool:
-    """Return whether the number has a + or the groups of a local phone number."""
     if _DATE.match(number) or not 7 <= len(digits) <= 15:
         return False
     return number.startswith("+") or (number != digits and bool(_LOCAL_PHONE.fullmatch(number)))

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Literal, Protocol, TypeVar, overload, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
 
 from recollect.errors import Conflict, Unsupported
 from recollect.stores.filters import Where
 from recollect.stores.health import IntegrityReport, ProgressCallback, RepairTarget, StoreStats, ignore_progress
 from recollect.stores.search import EvidenceLookup, EvidenceQuery, SearchEvidence
 from recollect.stores.validation import ALL_VERSIONS, validate_limit
-from recollect.stores.writes import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
+from recollect.stores.writes import Append, Entry, Model, Put, Save, TaskStatus, Touch, Vectors, Write
 from recollect.stores.writes import Checkpoint as Checkpoint
 from recollect.stores.writes import Lease as Lease
 from recollect.stores.writes import Step as Step
@@ -38,9 +36,7 @@ class TailLimits:
     entries_per_log: int
 
     def validate(self) -> TailLimits:
-        return TailLimits(
-            validate_limit(self.own_entries), validate_limit(self.other_logs), validate_limit(self.entries_per_log)
-        )
+        return TailLimits(*map(validate_limit, astuple(self)))
 
 
 class LogTail(Sequence[Entry]):
@@ -49,14 +45,11 @@ class LogTail(Sequence[Entry]):
     Entries are built on access: recall rejects most of them by their text, and building one costs more than reading it.
     """
 
-    __slots__ = ("_build", "_entries", "kinds", "space", "texts")
-
     def __init__(self, space: Space, texts: Iterable[str], kinds: Iterable[str], build: Callable[[int], Entry]) -> None:
         self.space = space
         self.texts = tuple(texts)
         self.kinds = tuple(kinds)
-        self._build = build
-        self._entries: dict[int, Entry] = {}
+        self._build = cache(build)
 
     @classmethod
     def from_entries(cls, space: Space, entries: Sequence[Entry]) -> LogTail:
@@ -81,15 +74,11 @@ class LogTail(Sequence[Entry]):
     def __getitem__(self, index: slice) -> list[Entry]: ...
 
     def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        if index not in self._entries:
-            self._entries[index] = self._build(index)
-        return self._entries[index]
+        chosen = range(len(self))[index]
+        return self._build(chosen) if isinstance(chosen, int) else [self._build(number) for number in chosen]
 
 
-Vector = NDArray[np.float32]
+Vector = Vectors
 T = TypeVar("T")
 
 
@@ -112,13 +101,13 @@ class Capabilities:
     """Guarantees that not every backend has. A store without the attribute `capabilities` has all of them."""
 
     exact_search: bool = True
-    """The best items by vector are exact, and so are the statistics of terms."""
+    """The best items by vector are exact as `Records.gather` promises, and so are the statistics of terms."""
     atomic_batches: bool = True
     """A crash leaves all writes of a batch or none. An error before the first write leaves none in any case."""
     compare_and_set: bool = True
     """`expect` detects the writes of clients at the same moment; otherwise only earlier ones."""
     durable: bool = True
-    """An acknowledged durable write survives power loss."""
+    """An acknowledged durable write survives power loss, unless `read_stats` reports a durability risk."""
     erasure: Literal["proved", "delete"] = "proved"
     """The store can prove that the bytes of deleted data are gone; otherwise an erasure stays pending."""
 
@@ -178,12 +167,11 @@ class Records(Store, Protocol):
     """Items within a space, found by id, key, filter, vector and terms."""
 
     @abstractmethod
-    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
-        """Return the items that exist, in the order of `ids`."""
-
-    @abstractmethod
     async def get_full(self, space: Space, *ids: str) -> list[Put]:
-        """Return the items that exist as writes for another store: with their terms, exact vectors and model."""
+        """Return the items that exist, in the order of `ids`, as writes for another store.
+
+        They have their terms, exact vectors and model.
+        """
 
     @abstractmethod
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
@@ -230,6 +218,10 @@ class Records(Store, Protocol):
     @abstractmethod
     async def activate_model(self, model: Model) -> None:
         """Replace the active model by the prepared one; raise `Conflict` if an item has no vectors of it yet."""
+
+    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        """Return the items that exist, in the order of `ids`."""
+        return [put.item for put in await self.get_full(space, *ids)]
 
     async def spaces(self, tenant: str | None = None) -> list[SpaceTrace]:
         """Return every space that holds items, with its count."""
@@ -375,7 +367,16 @@ class Tasks(Store, Protocol):
 
     async def save(self, save: Save) -> int:
         """Write a state and return the version it was given."""
-        return await save_and_read_version(self, save)
+        if save.expect is not None:
+            await self.write(save)
+            return save.expect + 1
+        while True:
+            task = await self.task(save.space, save.task, hidden=True)
+            try:
+                return await self.save(replace(save, expect=0 if task is None else task.version))
+            except Conflict as error:
+                if type(error) is not Conflict:
+                    raise
 
     async def checkpoint(
         self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
@@ -394,42 +395,13 @@ def get_space_names(space: Space) -> tuple[str, ...]:
     return space.tenant, space.tier, space.user, space.agent, space.session
 
 
-# Helpers for backends whose transactions do not return what they wrote.
-
-_MAX_SAVE_ATTEMPTS = 16
-
-
-class _EntryReader(Protocol):
-    async def entries(self, space: Space, *ids: str) -> list[Entry]: ...
-
-
-async def read_appended(log: _EntryReader, appends: Sequence[Append]) -> list[Entry | None]:
+async def read_appended(log: Log, appends: Sequence[Append]) -> list[Entry | None]:
     """Return the stored entry of each append, or None."""
     ids: dict[Space, list[str]] = {}
     for append in appends:
         ids.setdefault(append.space, []).append(append.entry.id)
     found = {(space, entry.id): entry for space, wanted in ids.items() for entry in await log.entries(space, *wanted)}
     return [found.get((append.space, append.entry.id)) for append in appends]
-
-
-async def save_and_read_version(tasks: Tasks, save: Save) -> int:
-    """Write a state as the successor of the stored version, and return its version."""
-    if save.expect is not None:
-        await tasks.write(save)
-        return save.expect + 1
-    for _ in range(_MAX_SAVE_ATTEMPTS):
-        task = await tasks.task(save.space, save.task, hidden=True)
-        version = 0 if task is None else task.version
-        try:
-            await tasks.write(replace(save, expect=version))
-        except Conflict as error:
-            if type(error) is not Conflict:
-                raise
-            continue
-        return version + 1
-    await tasks.write(save)
-    task = await tasks.task(save.space, save.task, hidden=True)
-    return 0 if task is None else task.version
 
 
 def count_cancellations() -> int:

@@ -59,11 +59,7 @@ class ConsolidationReport:
 async def plan_consolidation(
     store: Records, embedding: Embedding, space: Space, now: datetime, *, progress: ProgressCallback | None = None
 ) -> ConsolidationReport:
-    """Return the merges of a space, without writing anything.
-
-    The space is read once in pages, and only a hash and an id of each item are kept. Items with equal hashes are read
-    again. So the time is linear in the number of items.
-    """
+    """Return the merges of a space, without writing anything; only items whose hashes are equal are read twice."""
     families, examined = await _find_families(store, space, now, progress)
     merges: list[ItemMerge] = []
     for batch in split_batches(families, len, _BATCH_SIZE):
@@ -104,18 +100,12 @@ async def find_merged_items(store: Records, space: Space, item: MemoryItem) -> l
 
 
 def combine_items(survivor: MemoryItem, others: Sequence[MemoryItem]) -> MemoryItem:
-    """Return the survivor of a merge with what it takes from the others.
-
-    Text, source and trust stay its own. Metadata comes only from items that are trusted as much; otherwise a web page
-    could change what the user said.
-    """
+    """Return the survivor of a merge with what it takes from the others: metadata only if they are trusted as much."""
     foremost = max((survivor, *others), key=lambda item: item.importance)
     trusted = [other.metadata for other in reversed(others) if other.trust >= survivor.trust]
     metadata = {key: value for given in (*trusted, survivor.metadata) for key, value in given.items()}
     starts = [item.valid_from for item in (survivor, *others) if item.valid_from is not None]
-    origins = dict.fromkeys(
-        (*survivor.derived_from, *(id for other in others for id in (other.id, *other.derived_from)))
-    )
+    origins = dict.fromkeys(id for item in (survivor, *others) for id in (item.id, *item.derived_from))
     return replace(
         survivor,
         metadata=MappingProxyType(metadata) if metadata else survivor.metadata,
@@ -149,10 +139,7 @@ async def _find_families(
 
 
 def _family_key(item: MemoryItem) -> tuple[Any, ...]:
-    """Return the gist of an item, with everything that gives the same gist another meaning.
-
-    `I` depends on the source, and `tomorrow` on the day. Items of different agents or with different ends stay apart.
-    """
+    """Return the gist of an item, with what gives it another meaning: `I` has a source, and `tomorrow` a day."""
     text = normalize_text(item.content)
     day = item.created_at.date()
     period = {"day": day, "month": day.replace(day=1), "always": None}[text.validity]
@@ -179,10 +166,7 @@ async def _find_merges(families: Sequence[Sequence[MemoryItem]], embedding: Embe
 
 
 def _group_by_words(items: Sequence[MemoryItem]) -> list[list[list[MemoryItem]]]:
-    """Return the families of the items, each as classes of items with equal words, the best item and class first.
-
-    Families whose hashes collided are separated here. A text of several passages is only merged with equal words.
-    """
+    """Return the families of the items, each as classes of items with equal words, the best item and class first."""
     families: dict[tuple[Any, ...], dict[tuple[str, ...], list[MemoryItem]]] = {}
     # The survivor is the most trusted, then the most important, then the oldest item.
     for item in sorted(items, key=lambda item: (-item.trust, -item.importance, item.created_at, item.id)):
@@ -223,14 +207,12 @@ def _build_merge(items: list[MemoryItem], cosine: float | None) -> ItemMerge:
 
 async def _apply_batch(store: Records, space: Space, merges: Sequence[ItemMerge], now: datetime) -> list[SkippedMerge]:
     """Apply merges in one transaction; after a conflict, each in its own. Return those that were not applied."""
-    items = {item.id: item for item in await store.get(space, *(id for merge in merges for id in merge.seen_versions))}
-    unchanged: list[ItemMerge] = []
-    skipped: list[SkippedMerge] = []
+    found = await store.get(space, *(id for merge in merges for id in merge.seen_versions))
+    items = {item.id: item for item in found if _is_open(item, now)}
+    versions = {(id, item.version) for id, item in items.items()}
+    unchanged, skipped = list[ItemMerge](), list[SkippedMerge]()
     for merge in merges:
-        if all(
-            id in items and items[id].version == version and _is_open(items[id], now)
-            for id, version in merge.seen_versions.items()
-        ):
+        if versions.issuperset(merge.seen_versions.items()):
             unchanged.append(merge)
         else:
             skipped.append(SkippedMerge(merge, "one of its items was changed or forgotten meanwhile"))

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from recollect.language.claims import ClaimClause, SlotClaim, contradicts
 from recollect.language.novelty import MIN_TRUST
-from recollect.language.rules import ENGLISH, LanguageRules
+from recollect.language.rules import ENGLISH
 from recollect.tiers.facts import get_valid_from
 from recollect.types import MemoryItem, make_content_id
 
@@ -26,19 +26,14 @@ class Supersession:
     remaining_items: tuple[MemoryItem, ...] = ()
 
 
-def resolve_contradictions(
-    item: MemoryItem, others: Iterable[MemoryItem], rules: LanguageRules = ENGLISH
-) -> Supersession:
-    """Return the item and those that it contradicts, with the earlier ones ended, in whatever order they arrive.
-
-    A less trusted item ends nothing: both remain, with their dates.
-    """
-    clauses = rules.parse_clauses(item.content)
+def resolve_contradictions(item: MemoryItem, others: Iterable[MemoryItem]) -> Supersession:
+    """Return the item and those that it contradicts, with the earlier ones ended; a less trusted item ends nothing."""
+    clauses = ENGLISH.parse_clauses(item.content)
     ended: list[MemoryItem] = []
     remaining: list[MemoryItem] = []
     later: list[tuple[MemoryItem, tuple[ClaimClause, ...]]] = []
     for other in others:
-        other_clauses = rules.parse_clauses(other.content)
+        other_clauses = ENGLISH.parse_clauses(other.content)
         if other.id == item.id or not is_user_statement(other) or not other_clauses:
             continue
         if get_valid_from(other) > item.created_at:
@@ -60,14 +55,9 @@ def resolve_contradictions(
 
 
 def is_user_statement(item: MemoryItem) -> bool:
-    """Return True if the item is the user's own statement, which a later statement of the user can end.
-
-    Keyed facts are replaced by key, pinned items stay, and turns are a record. In a page or a tool result, "I" is not
-    the user.
-    """
-    if item.key is not None or item.pinned or item.turn is not None or item.trust < MIN_TRUST:
-        return False
-    return item.source.split(":")[0] in ("user", "human", "conversation", "episodic")
+    """Return True if the item is the user's own statement, which a later statement of the user can end."""
+    is_replaceable = item.key is None and not item.pinned and item.turn is None and item.trust >= MIN_TRUST
+    return is_replaceable and item.source.split(":")[0] in ("user", "human", "conversation", "episodic")
 
 
 def is_merged_copy(item: MemoryItem) -> bool:

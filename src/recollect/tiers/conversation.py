@@ -167,9 +167,9 @@ class ConversationMemory:
         async with self._roll_lock:
             view, roll = await self._roll()
         while roll is not None:
-            view = apply_roll(view, roll, view.summary.text)
-            roll = plan_roll(view, self._limits, self._count_tokens)
-        return render_view(view, self._limits, self._count_tokens)
+            view = view.apply_roll(roll, view.summary.text)
+            roll = view.plan_roll()
+        return view.render()
 
     async def search(self, query: str, limit: int = 5) -> list[Message]:
         """Return the messages of the whole history that match the terms of the query best, best first."""
@@ -195,6 +195,9 @@ class ConversationMemory:
         """Return the whole conversation as JSON data for `import_from`."""
         summary = (await self._load_view()).summary
         messages = [parse_message(entry) for entry in await self._read_message_entries()]
+        covered = sum(message.seq <= summary.covered_seq for message in messages)
+        at = None if summary.at is None else summary.at.isoformat()
+        rolled = {"messages": covered, "at": at, **_summary_fields(summary)}
         return {
             "format": EXPORT_FORMAT,
             "messages": [
@@ -208,7 +211,7 @@ class ConversationMemory:
                 for message in messages
             ],
             "summary": None if summary.is_absent else summary.text,
-            "rolled": None if summary.is_absent else export_summary(summary, messages),
+            "rolled": None if summary.is_absent else rolled,
         }
 
     async def import_from(self, data: Mapping[str, Any]) -> None:
@@ -282,40 +285,35 @@ class ConversationMemory:
         return min([view.summary.trust, *map(message_trust, (*view.instructions, *view.messages))])
 
     async def _roll_summary(self, *added: Append) -> None:
-        """Roll the summary if needed, unless a roll is running.
-
-        If all writes since the last call are `added`, the view is read only once the room is used up.
-        """
+        """Roll the summary if needed. If `added` are all writes since the last call, the room decides."""
         if self._index is not None:
             await self._index.notify(self._space)
         if self._roll_lock.locked():
             self._has_unseen_messages = True
             return
-        room = None
-        if added:
-            room = self._room.subtract((parse_message(append.entry) for append in added), self._count_tokens)
+        messages = [parse_message(append.entry) for append in added]
+        room = self._room.subtract(messages, self._count_tokens) if messages else None
         self._room, self._has_unseen_messages = room or ContextRoom(), False
         if room is not None:
             return
         async with self._roll_lock:
             view, _ = await self._roll()
             if not self._has_unseen_messages:
-                self._room = ContextRoom.measure(view, self._limits, self._count_tokens)
+                self._room = view.measure_room()
 
     async def _roll(self) -> tuple[ConversationView, SummaryRoll | None]:
-        """Roll the summary until the view is within its limits; return the view.
-
-        If concurrent writers add messages faster than they are summarized, it still needs the returned roll.
-        """
+        """Roll the summary until the view is within its limits; return the view and the roll that it still needs."""
         view = await self._load_view()
-        roll = plan_roll(view, self._limits, self._count_tokens)
         for _ in range(_MAX_ROLL_ATTEMPTS):
+            roll = view.plan_roll()
             if roll is None:
-                break
-            await self._write_roll(view, roll)
+                return view, None
+            text = await self._summarize(view.messages[: roll.covered], view.summary.text)
+            summary = view.apply_roll(roll, text).summary
+            entry = build_summary_entry(summary, to_utc(self._clock()), self._summary_error)
+            await self._store.write(Append(space=self._space, entry=entry))
             view = await self._load_view()
-            roll = plan_roll(view, self._limits, self._count_tokens)
-        return view, roll
+        return view, view.plan_roll()
 
     async def _replace_all(self, *replacements: Append) -> None:
         if self._index is None:
@@ -342,13 +340,7 @@ class ConversationMemory:
         pinned = {message.seq for message in instructions}
         summary, entries = state
         messages = [parse_message(entry) for entry in entries if entry.kind in ROLES and entry.seq not in pinned]
-        return ConversationView(instructions, summary, messages)
-
-    async def _write_roll(self, view: ConversationView, roll: SummaryRoll) -> None:
-        text = await self._summarize(view.messages[: roll.covered], view.summary.text)
-        summary = apply_roll(view, roll, text).summary
-        entry = build_summary_entry(summary, to_utc(self._clock()), self._summary_error)
-        await self._store.write(Append(space=self._space, entry=entry))
+        return ConversationView(limits, self._count_tokens, instructions, summary, messages)
 
     async def _summarize(self, messages: Sequence[Message], before: str) -> str:
         """Return the summary of these messages and the summary before them, within its token limit."""
@@ -388,9 +380,6 @@ class ConversationMemory:
         return text.replace("\x00", "").encode("utf-8", "replace").decode()
 
 
-# -------------------- what a model is shown
-
-
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
     """Limits of what is shown. `max_tokens` always holds; the others unless they would separate a tool pair."""
@@ -423,9 +412,8 @@ class ContextLimits:
 class ConversationSummary:
     """Summary of the messages up to the number `covered_seq`.
 
-    `message_tokens` is the token limit of each message after it. `is_acknowledged` shows a reply of the assistant after
-    it, for models that require alternating roles. `unanswered` are the ids of covered calls without a result. `trust`
-    is the lowest of the covered messages.
+    `message_tokens` limits each message after it. `is_acknowledged` shows a reply of the assistant after it, for models
+    that require alternating roles. `unanswered` are the ids of covered calls without a result.
     """
 
     text: str
@@ -443,15 +431,6 @@ class ConversationSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationView:
-    """Instructions, summary, and the messages after it."""
-
-    instructions: Sequence[Message]
-    summary: ConversationSummary
-    messages: Sequence[Message]
-
-
-@dataclass(frozen=True, slots=True)
 class SummaryRoll:
     """Decision to summarize the oldest `covered` messages, and to show `message_tokens` of each other message."""
 
@@ -459,90 +438,110 @@ class SummaryRoll:
     message_tokens: int
 
 
-def find_instructions(messages: Sequence[Message], limits: ContextLimits, count: TokenCounter) -> list[Message]:
-    """Return the leading system messages, as far as their limits allow."""
-    left = limits.max_tokens // _INSTRUCTIONS_SHARE
-    instructions: list[Message] = []
-    for message in messages[:_MAX_INSTRUCTIONS]:
-        left -= count_rendered_tokens(message, limits.max_tokens, count)
-        if message.role != "system" or left < 0 or len(instructions) + 3 >= limits.max_messages:
-            break
-        instructions.append(message)
-    return instructions
+@dataclass(frozen=True, slots=True)
+class ConversationView:
+    """Instructions, summary, and the messages after it, for a model with these limits."""
 
+    limits: ContextLimits
+    count: TokenCounter
+    instructions: Sequence[Message]
+    summary: ConversationSummary
+    messages: Sequence[Message]
 
-def render_view(view: ConversationView, limits: ContextLimits, count: TokenCounter) -> list[ModelMessage]:
-    """Return the messages for a model. New messages do not change earlier ones until a summary rolls."""
-    rendered = [render_message(message, limits.max_tokens, count) for message in view.instructions]
-    summary = view.summary
-    if summary.text:
-        rendered.append({"role": "user", "content": _SUMMARY_HEADING + summary.text})
-        if summary.is_acknowledged:
-            rendered.append({"role": "assistant", "content": _SUMMARY_REPLY})
-    return rendered + _render_messages(view, view.summary.message_tokens, count)
+    def render(self) -> list[ModelMessage]:
+        """Return the messages for a model. New messages do not change earlier ones until a summary rolls."""
+        rendered = [render_message(message, self.limits.max_tokens, self.count) for message in self.instructions]
+        if self.summary.text:
+            rendered.append({"role": "user", "content": _SUMMARY_HEADING + self.summary.text})
+            if self.summary.is_acknowledged:
+                rendered.append({"role": "assistant", "content": _SUMMARY_REPLY})
+        return rendered + self._render_messages(self.summary.message_tokens)
 
+    def plan_roll(self) -> SummaryRoll | None:
+        """Return the roll that the view needs to stay within its limits; None if it needs none."""
+        number, budget, limits = len(self.messages), self._token_budget, self.limits
+        kept = min(KEPT_MESSAGES, self._max_messages)
+        is_over = number > self._max_messages or sum(self._count_tokens(self.summary.message_tokens)) > budget
+        if not is_over and number <= max(limits.summarize_threshold, kept):
+            return None
+        # The tokens of the messages from each index on.
+        tokens_from = list(accumulate(reversed([*self._count_tokens(limits.message_tokens), 0])))[::-1]
+        ids = resolve_tool_ids([to_model_message(message) for message in self.messages])
+        # A call that waits for its result is covered only if the limits cannot be kept otherwise.
+        for before_pending in (True, False) if is_over else (True,):
+            cuts = [cut for cut in find_cut_points(ids, before_pending=before_pending) if 0 < cut < number]
+            cut = max((cut for cut in cuts if cut <= number - kept), default=0)
+            room = budget * 3 // 4 if is_over else budget
+            if cut and number - cut <= self._max_messages and tokens_from[cut] <= room:
+                return SummaryRoll(cut, limits.message_tokens)
+            # Half of the budget stays free; otherwise the next message would roll the summary again.
+            fitting = [cut for cut in cuts if tokens_from[cut] <= budget // 2 and number - cut <= self._max_messages]
+            if is_over and fitting:
+                return SummaryRoll(fitting[0], limits.message_tokens)
+        return self._plan_squeeze(find_cut_points(ids)[-2]) if is_over else None
 
-def plan_roll(view: ConversationView, limits: ContextLimits, count: TokenCounter) -> SummaryRoll | None:
-    """Return the roll that the view needs to stay within its limits; None if it needs none."""
-    number = len(view.messages)
-    budget = _token_budget(view, limits, count)
-    max_messages = _max_messages(view, limits)
-    kept = min(KEPT_MESSAGES, max_messages)
-    is_over = number > max_messages or sum(_count_tokens(view, view.summary.message_tokens, count)) > budget
-    if not is_over and number <= max(limits.summarize_threshold, kept):
-        return None
-    # The tokens of the messages from each index on.
-    costs = _count_tokens(view, limits.message_tokens, count)
-    tokens_from = list(accumulate(reversed([*costs, 0])))[::-1]
-    ids = resolve_tool_ids([to_model_message(message) for message in view.messages])
-    # A call that waits for its result is covered only if the limits cannot be kept otherwise.
-    for before_pending in (True, False) if is_over else (True,):
-        cuts = [cut for cut in find_cut_points(ids, before_pending=before_pending) if 0 < cut < number]
-        cut = max((cut for cut in cuts if cut <= number - kept), default=0)
-        if cut and number - cut <= max_messages and tokens_from[cut] <= (budget * 3 // 4 if is_over else budget):
-            return SummaryRoll(cut, limits.message_tokens)
-        # Half of the budget stays free; otherwise the next message would roll the summary again.
-        fitting = [cut for cut in cuts if tokens_from[cut] <= budget // 2 and number - cut <= max_messages]
-        if is_over and fitting:
-            return SummaryRoll(fitting[0], limits.message_tokens)
-    return _plan_squeeze(view, find_cut_points(ids)[-2], limits, budget, count) if is_over else None
+    def apply_roll(self, roll: SummaryRoll, text: str) -> ConversationView:
+        """Return the view after a roll, with its new summary `text`."""
+        covered, messages = self.messages[: roll.covered], self.messages[roll.covered :]
+        ids = [tool_ids(to_model_message(message)) for message in covered]
+        summary = ConversationSummary(
+            text,
+            covered_seq=covered[-1].seq if covered else self.summary.covered_seq,
+            message_tokens=roll.message_tokens,
+            is_acknowledged=not messages or messages[0].role == "user",
+            unanswered=tuple(find_pending_calls(ids, self.summary.unanswered)),
+            trust=min([self.summary.trust, *map(message_trust, covered)]),
+        )
+        return replace(self, summary=summary, messages=messages)
 
+    def measure_room(self) -> ContextRoom:
+        """Return the room in a view that needs no roll."""
+        message_tokens = self.summary.message_tokens
+        kept = min(KEPT_MESSAGES, self._max_messages)
+        messages = min(self._max_messages, max(self.limits.summarize_threshold, kept)) - len(self.messages)
+        tokens = self._token_budget - sum(self._count_tokens(message_tokens))
+        return ContextRoom(messages, tokens, message_tokens)
 
-def apply_roll(view: ConversationView, roll: SummaryRoll, text: str) -> ConversationView:
-    """Return the view after a roll, with its new summary `text`."""
-    covered, messages = view.messages[: roll.covered], view.messages[roll.covered :]
-    before = view.summary
-    ids = [tool_ids(to_model_message(message)) for message in covered]
-    summary = ConversationSummary(
-        text,
-        covered_seq=covered[-1].seq if covered else before.covered_seq,
-        message_tokens=roll.message_tokens,
-        is_acknowledged=not messages or messages[0].role == "user",
-        unanswered=tuple(find_pending_calls(ids, before.unanswered)),
-        trust=min([before.trust, *map(message_trust, covered)]),
-    )
-    return replace(view, summary=summary, messages=messages)
+    def _plan_squeeze(self, start: int) -> SummaryRoll | None:
+        """Return the roll for a newest exchange, from `start` on, that is too long; None if it would change nothing."""
+        message_tokens = self.limits.message_tokens
+        while message_tokens >= _MIN_MESSAGE_TOKENS:
+            if sum(self._count_tokens(message_tokens)[start:]) <= self._token_budget:
+                is_same = start == 0 and message_tokens == self.summary.message_tokens
+                return None if is_same else SummaryRoll(start, message_tokens)
+            message_tokens //= 2
+        return SummaryRoll(len(self.messages), self.limits.message_tokens)
+
+    def _render_messages(self, message_tokens: int) -> list[ModelMessage]:
+        rendered = [render_message(message, message_tokens, self.count) for message in self.messages]
+        for index, orphans in find_orphan_results(rendered).items():
+            rendered[index] = orphans_to_text(rendered[index], orphans)
+        return rendered
+
+    def _count_tokens(self, message_tokens: int) -> list[int]:
+        return [count_message_tokens(message, self.count) for message in self._render_messages(message_tokens)]
+
+    @property
+    def _max_messages(self) -> int:
+        """The number of messages beside the instructions, the summary and its acknowledgement."""
+        return max(1, self.limits.max_messages - 2 - len(self.instructions))
+
+    @property
+    def _token_budget(self) -> int:
+        """The tokens for messages beside the instructions and the longest possible summary."""
+        frame = [{"role": "user", "content": _SUMMARY_HEADING}, {"role": "assistant", "content": _SUMMARY_REPLY}]
+        limit = self.limits.max_tokens
+        fixed = [*frame, *(render_message(message, limit, self.count) for message in self.instructions)]
+        return limit - self.limits.summary_tokens - sum(count_message_tokens(message, self.count) for message in fixed)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextRoom:
-    """Messages and tokens that can be added before a roll is needed, so that not every message reads the view.
-
-    It does not know of messages that other processes add. The limits hold anyway, because `get_messages_for_llm` checks
-    them; a roll only happens later.
-    """
+    """Messages and tokens that this process can add before a roll; so not every message reads the view."""
 
     messages: int = 0
     tokens: int = 0
     message_tokens: int = 0
-
-    @classmethod
-    def measure(cls, view: ConversationView, limits: ContextLimits, count: TokenCounter) -> ContextRoom:
-        """Return the room in a view that needs no roll."""
-        max_messages, message_tokens = _max_messages(view, limits), view.summary.message_tokens
-        messages = min(max_messages, max(limits.summarize_threshold, min(KEPT_MESSAGES, max_messages)))
-        tokens = _token_budget(view, limits, count) - sum(_count_tokens(view, message_tokens, count))
-        return cls(messages - len(view.messages), tokens, message_tokens)
 
     def subtract(self, added: Iterable[Message], count: TokenCounter) -> ContextRoom | None:
         """Return the room after these messages; None if it is used up or the view must be read to know."""
@@ -557,46 +556,17 @@ class ContextRoom:
         return ContextRoom(messages, tokens, self.message_tokens) if messages >= 0 and tokens >= 0 else None
 
 
-def _plan_squeeze(
-    view: ConversationView, start: int, limits: ContextLimits, budget: int, count: TokenCounter
-) -> SummaryRoll | None:
-    """Return the roll for a newest exchange, starting at `start`, that is too long: each message is shortened.
+def find_instructions(messages: Sequence[Message], limits: ContextLimits, count: TokenCounter) -> list[Message]:
+    """Return the leading system messages, as far as their limits allow."""
+    left = limits.max_tokens // _INSTRUCTIONS_SHARE
+    instructions: list[Message] = []
+    for message in messages[:_MAX_INSTRUCTIONS]:
+        left -= count_rendered_tokens(message, limits.max_tokens, count)
+        if message.role != "system" or left < 0 or len(instructions) + 3 >= limits.max_messages:
+            break
+        instructions.append(message)
+    return instructions
 
-    None if that would change nothing.
-    """
-    message_tokens = limits.message_tokens
-    while message_tokens >= _MIN_MESSAGE_TOKENS:
-        if sum(_count_tokens(view, message_tokens, count)[start:]) <= budget:
-            is_same = start == 0 and message_tokens == view.summary.message_tokens
-            return None if is_same else SummaryRoll(start, message_tokens)
-        message_tokens //= 2
-    return SummaryRoll(len(view.messages), limits.message_tokens)
-
-
-def _render_messages(view: ConversationView, message_tokens: int, count: TokenCounter) -> list[ModelMessage]:
-    rendered = [render_message(message, message_tokens, count) for message in view.messages]
-    for index, orphans in find_orphan_results(rendered).items():
-        rendered[index] = orphans_to_text(rendered[index], orphans)
-    return rendered
-
-
-def _count_tokens(view: ConversationView, message_tokens: int, count: TokenCounter) -> list[int]:
-    return [count_message_tokens(message, count) for message in _render_messages(view, message_tokens, count)]
-
-
-def _max_messages(view: ConversationView, limits: ContextLimits) -> int:
-    """Return how many messages may be shown beside the instructions, the summary and its acknowledgement."""
-    return max(1, limits.max_messages - 2 - len(view.instructions))
-
-
-def _token_budget(view: ConversationView, limits: ContextLimits, count: TokenCounter) -> int:
-    """Return the tokens for messages beside the instructions and the longest possible summary."""
-    frame = [{"role": "user", "content": _SUMMARY_HEADING}, {"role": "assistant", "content": _SUMMARY_REPLY}]
-    fixed = [*frame, *(render_message(message, limits.max_tokens, count) for message in view.instructions)]
-    return limits.max_tokens - limits.summary_tokens - sum(count_message_tokens(message, count) for message in fixed)
-
-
-# -------------------- summaries as log entries and in exports
 
 SummaryState = tuple[ConversationSummary, Sequence[Entry]]
 """The current summary, and the log entries that it does not cover."""
@@ -608,11 +578,10 @@ def covered_seq(entry: Entry) -> int:
 
 
 def find_current_summary(newest: Sequence[Entry], message_tokens: int, *, is_complete: bool) -> SummaryState | None:
-    """Return the summary state from the newest entries of a log; None if more entries must be read.
+    """Return the summary state from the newest entries of a log, or from all; None if more entries must be read.
 
-    `is_complete` says that these are all entries. A summary whose covered entries are gone was written while the
-    conversation was cleared, and does not count. Concurrent rolls can write several; the one that covers most counts.
-    `message_tokens` is the current limit, which the stored one does not exceed.
+    A summary whose covered entries are gone was written while the conversation was cleared, and does not count. Of
+    several, which concurrent rolls can write, the one that covers most counts.
     """
     known = {entry.seq for entry in newest}
     summaries = [entry for entry in newest if entry.kind == SUMMARY_KIND]
@@ -633,13 +602,6 @@ def build_summary_entry(summary: ConversationSummary, at: datetime, error: str |
         at=summary.at or at,
         metadata={"covers": summary.covered_seq, **_summary_fields(summary), **({"fault": error} if error else {})},
     )
-
-
-def export_summary(summary: ConversationSummary, messages: Sequence[Message]) -> dict[str, Any]:
-    """Return the fields of a summary for an export, besides its text."""
-    covered = sum(message.seq <= summary.covered_seq for message in messages)
-    at = None if summary.at is None else summary.at.isoformat()
-    return {"messages": covered, "at": at, **_summary_fields(summary)}
 
 
 def import_summary(text: str, fields: Any, messages: int, message_tokens: int) -> tuple[int, ConversationSummary]:

@@ -68,9 +68,7 @@ class EpisodicMemory:
         self._scope = scope
         self._clock = clock
         self._generate_id = ids
-        tier = settings.tier("episodic")
-        self._max_items = tier.max_items
-        self._ttl_seconds = tier.ttl_seconds
+        self._tier = settings.tier("episodic")
         self._max_content = settings.max_content
         self._policy = RedactionPolicy.from_settings(settings)
         self._space = scope.space("episodic")
@@ -129,33 +127,35 @@ class EpisodicMemory:
         at: datetime | None = None,
         id: str | None = None,
     ) -> Append:
-        """Return the write of an episode."""
         kind = check_choice("kind", kind, EPISODE_KINDS)
-        original: OriginalText | None = None
-        if kind in _VERBOSE_KINDS:
-            text = check_text("content", content, max_length=max(self._max_content, _MAX_TOOL_OUTPUT))
-            if len(text) > _MAX_WHOLE_CHARS:
-                text, original = await asyncio.to_thread(_extract, text)
-        else:
-            text = check_text("content", content, max_length=self._max_content)
+        # The caller's metadata is nested, so that its keys cannot collide with ours.
+        given = check_metadata(metadata)
+        envelope: dict[str, Any] = {"given": given} if given else {}
+        is_verbose = kind in _VERBOSE_KINDS
+        max_length = max(self._max_content, _MAX_TOOL_OUTPUT) if is_verbose else self._max_content
+        text = check_text("content", content, max_length=max_length)
+        if is_verbose and len(text) > _MAX_WHOLE_CHARS:
+            text, whole = await asyncio.to_thread(_extract, text)
+            envelope |= {"whole": asdict(whole)} if whole else {}
         now = to_utc(self._clock())
         entry = Entry(
             id=self._generate_id() if id is None else check_id(id),
             kind=kind,
             content=text,
             at=now if at is None else check_utc("at", at),
-            metadata=_build_metadata(check_metadata(metadata), original),
+            metadata=envelope,
             importance=score_importance(text, kind) if importance is None else check_fraction("importance", importance),
-            expires_at=_compute_expiry(now, self._ttl_seconds),
+            expires_at=_compute_expiry(now, self._tier.ttl_seconds),
         )
         entry = await call_with_text(len(text), sanitize_episode, self._policy, entry)
-        return Append(space=self._find_space(session), entry=entry, cap=self._max_items)
+        return Append(space=self._find_space(session), entry=entry, cap=self._tier.max_items)
 
     def _build_append_from_message(self, message: Entry, metadata: Mapping[str, Any]) -> Append:
         """Return the write of a message as an episode. Its content is checked, redacted and scored already."""
-        expires_at = _compute_expiry(message.at, self._ttl_seconds)
-        entry = replace(message, kind="turn", metadata=_build_metadata(metadata, None), expires_at=expires_at)
-        return Append(space=self._space, entry=mark_episode(entry), cap=self._max_items)
+        expires_at = _compute_expiry(message.at, self._tier.ttl_seconds)
+        given = {"given": dict(metadata)} if metadata else {}
+        entry = mark_episode(replace(message, kind="turn", metadata=given, expires_at=expires_at))
+        return Append(space=self._space, entry=entry, cap=self._tier.max_items)
 
 
 def parse_episode(space: Space, entry: Entry) -> Episode:
@@ -175,17 +175,8 @@ def parse_episode(space: Space, entry: Entry) -> Episode:
 
 
 def _extract(text: str) -> tuple[str, OriginalText | None]:
-    short = extract_text(text, _EXTRACT_TOKENS)
-    if short == text:
-        return text, None
-    data = text.encode()
-    return short, OriginalText(len(data), hashlib.sha256(data).hexdigest())
-
-
-def _build_metadata(metadata: Mapping[str, Any], original: OriginalText | None) -> Mapping[str, Any]:
-    """Return the caller's metadata and ours, nested so that their keys cannot collide."""
-    envelope: dict[str, Any] = {"given": dict(metadata)} if metadata else {}
-    return envelope if original is None else {**envelope, "whole": asdict(original)}
+    short, data = extract_text(text, _EXTRACT_TOKENS), text.encode()
+    return short, None if short == text else OriginalText(len(data), hashlib.sha256(data).hexdigest())
 
 
 def _compute_expiry(start: datetime, seconds: int | None) -> datetime | None:

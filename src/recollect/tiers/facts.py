@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -63,15 +63,12 @@ class Fact:
 
 def parse_fact(options: Mapping[str, Any]) -> Fact:
     """Return a checked fact; raise `BadInput` for an unknown option or a bad value. None counts as left out."""
-    if "content" not in options or not options.keys() <= _OPTIONS:
-        unknown = ", ".join(sorted(repr(name) for name in options if name not in _OPTIONS))
+    if "content" not in options or not options.keys() <= _CHECKS.keys():
+        unknown = ", ".join(sorted(repr(name) for name in options if name not in _CHECKS))
         problem = f"unknown option {unknown}" if unknown else "content is missing"
         raise BadInput(f"{problem}; the options of a fact are {', '.join(field.name for field in fields(Fact))}")
-    content = check_text("content", options["content"], allow_empty=True)
-    given = {
-        name: _CHECKS[name](name, value) for name, value in options.items() if name in _CHECKS and value is not None
-    }
-    return Fact(content=content, **given)
+    given = {name: value for name, value in options.items() if value is not None or name == "content"}
+    return Fact(**{name: _CHECKS[name](name, value) for name, value in given.items()})
 
 
 def check_metadata(metadata: Any) -> dict[str, Any]:
@@ -80,8 +77,7 @@ def check_metadata(metadata: Any) -> dict[str, Any]:
         return {}
     if not isinstance(metadata, Mapping):
         raise BadInput(f"metadata must be a dict; got {type(metadata).__name__}")
-    plain: dict[str, Any] = check_json("metadata", dict(metadata))
-    return plain
+    return dict(check_json("metadata", dict(metadata)))
 
 
 def check_string(name: str, value: Any) -> str:
@@ -123,6 +119,7 @@ def _check_session(name: str, value: Any) -> str | float:
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "content": partial(check_text, allow_empty=True),
     "importance": check_fraction,
     "key": partial(check_name, max_length=512, example="user.units"),
     "pinned": check_flag,
@@ -136,13 +133,13 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "position": _check_position,
     "speaker": partial(check_name, max_length=_MAX_NAME_LENGTH, example="Ada"),
 }
-_OPTIONS = frozenset(("content", *_CHECKS))
 
 
 def _parse_time(value: Any) -> datetime | None:
     """Return a time from metadata: an epoch, ISO 8601 or a common English form; None for anything else."""
     if _is_finite(value):
-        return _parse_epoch(float(value))
+        seconds = value / 1000.0 if value > 1e11 else float(value)  # of milliseconds, or of seconds
+        return datetime.fromtimestamp(seconds, UTC) if 3e8 < seconds < 1e11 else None  # a smaller one is a count
     for time_format in (None, *_TIME_FORMATS) if isinstance(value, str) else ():
         try:
             if time_format is None:
@@ -151,13 +148,6 @@ def _parse_time(value: Any) -> datetime | None:
         except (ValueError, OverflowError):  # OverflowError: the first or last day of the calendar in a time zone
             continue
     return None
-
-
-def _parse_epoch(seconds: float) -> datetime | None:
-    """Return the time of an epoch in seconds or milliseconds; None for a small number, which is a count or a year."""
-    if seconds > 1e11:
-        seconds /= 1000.0
-    return datetime.fromtimestamp(seconds, UTC) if 3e8 < seconds < 1e11 else None
 
 
 def _first_value(metadata: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -172,13 +162,7 @@ def _parse_name(value: Any) -> str | None:
 
 
 def _is_finite(value: Any) -> bool:
-    try:
-        return is_number(value) and math.isfinite(value)
-    except OverflowError:  # an integer that is too large for a float
-        return False
-
-
-# -------------------- keys: the current value, the history of earlier values, and the ids of both
+    return is_number(value) and abs(value) <= sys.float_info.max
 
 
 async def find_values(store: Records, space: Space, key: str) -> list[MemoryItem]:
@@ -204,12 +188,9 @@ def get_valid_from(item: MemoryItem) -> datetime:
 
 def end_value(old: MemoryItem, successor: MemoryItem) -> Put:
     """Return the write that supersedes a value: it ends where its successor begins, unless it ended before."""
-    end = get_valid_from(successor)
-    if old.valid_to is not None:
-        end = min(old.valid_to, end)
-    return Put(
-        item=replace(old, valid_to=max(end, get_valid_from(old)), superseded_by=successor.id), expect=old.version
-    )
+    start = get_valid_from(successor)
+    end = max(min(old.valid_to or start, start), get_valid_from(old))
+    return Put(item=replace(old, valid_to=end, superseded_by=successor.id), expect=old.version)
 
 
 def turn_id_parts(turn: Turn | None) -> list[str]:
@@ -225,11 +206,7 @@ def can_use_content_id(item: MemoryItem, stored: MemoryItem | None) -> bool:
 
 
 async def assign_id(store: Records, space: Space, item: MemoryItem) -> tuple[MemoryItem, MemoryItem | None]:
-    """Return the item with its id, and the unkeyed item of the same content that it supersedes, if any.
-
-    The id is that of the key's current value if the content is the same. A superseded value that is stored again
-    becomes a new item, so that the history stays as it was.
-    """
+    """Return the item with its id, and the unkeyed item of the same content that it supersedes, if any."""
     values = [] if item.key is None else await _find_overlapping(store, space, item)
     for value in values:
         if value.superseded_by is None and (value.content, value.turn) == (item.content, item.turn):
@@ -237,8 +214,7 @@ async def assign_id(store: Records, space: Space, item: MemoryItem) -> tuple[Mem
     displaced: MemoryItem | None = None
     for parts in candidate_id_parts(item):
         id = make_content_id(space, item.content, *parts)
-        found = await store.get(space, id)
-        stored = found[0] if found else None
+        stored = next(iter(await store.get(space, id)), None)
         if stored is None or can_use_content_id(item, stored):
             return replace(item, id=id), displaced
         if stored.superseded_by is None and stored.key == item.key:
@@ -252,10 +228,7 @@ async def assign_id(store: Records, space: Space, item: MemoryItem) -> tuple[Mem
 
 
 def candidate_id_parts(item: MemoryItem) -> Iterator[list[str]]:
-    """Yield what an id is derived from besides the content, in the order to try.
-
-    The content alone comes first, also for a keyed item: adding a key to a known fact means that fact.
-    """
+    """Yield what an id is derived from besides the content, in the order to try; the content alone comes first."""
     yield turn_id_parts(item.turn)
     if item.key is None:  # the content is a former value of a key
         yield from ([*turn_id_parts(item.turn), "without a key", str(n)] for n in range(_MAX_ID_VARIANTS))
@@ -271,7 +244,15 @@ async def write_keyed_facts(store: Records, space: Space, puts: list[Put], keyed
     Values are ordered by when they became valid, so a value that is stored late takes its place in the history.
     """
     values = {item.key: await _find_overlapping(store, space, item) for item in keyed}
-    endings = _end_older_values(values, keyed)
+    endings = [
+        end_value(old, item)
+        for item in {item.key: item for item in keyed}.values()
+        for old in values[item.key]
+        if old.id != item.id
+        and get_valid_from(old) <= get_valid_from(item)
+        and (old.superseded_by is None or old.live_at(get_valid_from(item)))
+        and can_supersede(item.trust, old)
+    ]
     if not puts and not endings:
         return
     await store.write(*(_insert_into_history(put, values) for put in puts), *endings)
@@ -283,30 +264,14 @@ async def write_keyed_facts(store: Records, space: Space, puts: list[Put], keyed
             await retry_on_conflict(partial(_resolve_double_values, store, space, item), f"the key {item.key!r}")
 
 
-def _end_older_values(values: Mapping[str | None, list[MemoryItem]], keyed: list[MemoryItem]) -> list[Put]:
-    return [
-        end_value(old, item)
-        for item in {item.key: item for item in keyed}.values()
-        for old in values[item.key]
-        if old.id != item.id
-        and get_valid_from(old) <= get_valid_from(item)
-        and (old.superseded_by is None or old.live_at(get_valid_from(item)))
-        and can_supersede(item.trust, old)
-    ]
-
-
 def _insert_into_history(put: Put, values: Mapping[str | None, list[MemoryItem]]) -> Put:
     """Return the write of a value; if a later value exists, it ends where that one begins."""
-    item = put.item
-    later = [
-        value
-        for value in values.get(item.key, ())
-        if value.id != item.id and get_valid_from(value) > get_valid_from(item)
-    ]
-    if not later:
+    item, start = put.item, get_valid_from(put.item)
+    later = (value for value in values.get(item.key, ()) if value.id != item.id and get_valid_from(value) > start)
+    successor = min(later, key=get_valid_from, default=None)
+    if successor is None:
         return put
-    successor = min(later, key=get_valid_from)
-    end = get_valid_from(successor) if item.valid_to is None else min(item.valid_to, get_valid_from(successor))
+    end = min(item.valid_to or get_valid_from(successor), get_valid_from(successor))
     return replace(put, item=replace(item, valid_to=end, superseded_by=successor.id))
 
 

@@ -7,8 +7,9 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +36,9 @@ _Value = TypeVar("_Value")
 PARAPHRASE_KEY = "plainly"
 """Metadata key of a paraphrase in plain sentences, one a line. It is stored, so that a new model embeds it too."""
 
-MAX_HITS = 1_000_000
-
-_MAX_QUERY_LENGTH = 20_000
 # 180 words are about 240 word pieces; MiniLM reads at most 256.
 _PASSAGE_WORDS = 180
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
-# Analysis of more characters takes over 10 ms and is done in a thread.
-_THREADED_ANALYSIS_CHARS = 20_000
 # Each attempt fails only if the store was re-embedded meanwhile.
 _MAX_MODEL_CHANGES = 64
 # Each conflict means that another writer succeeded.
@@ -52,15 +48,11 @@ _MAX_CONFLICTS = 1000
 class ItemSearch(Protocol):
     """The search that a tier uses; `recollect.retrieval.search.HybridSearch` implements it."""
 
-    async def search(self, query: SearchQuery, /) -> list[Hit]:
-        """Return the relevant hits, best first, and count an access to each."""
+    async def search(self, query: SearchQuery, /) -> list[Hit]: ...
 
 
 class ItemTier:
-    """Base class of tiers whose items are found by hybrid search.
-
-    `act` returns a deterministic id for the next write of a retried step, and None outside a step.
-    """
+    """Base class of tiers whose items are found by hybrid search."""
 
     _tier: Tier
 
@@ -95,13 +87,12 @@ class ItemTier:
         now: datetime,
         mode: SearchMode = "hybrid",
     ) -> list[Hit]:
-        if min_relevance is None:
-            min_relevance = self._settings.min_relevance
+        relevance = self._settings.min_relevance if min_relevance is None else min_relevance
         search_query = SearchQuery(
             text=check_query(query),
             where=where,
             n=check_limit(n),
-            min_relevance=check_fraction("min_relevance", min_relevance, error=BadQuery),
+            min_relevance=check_fraction("min_relevance", relevance, error=BadQuery),
             mode=check_choice("mode", mode, ("hybrid", "dense", "text"), error=BadQuery),
             now=at,
             asked_at=now,
@@ -114,12 +105,8 @@ async def find_all(store: Records, where: Where) -> list[MemoryItem]:
     return [item async for page in iter_pages(store, where) for item in page]
 
 
-def check_query(query: Any) -> str:
-    return check_text("query", query, max_length=_MAX_QUERY_LENGTH, error=BadQuery)
-
-
-def check_limit(n: Any) -> int:
-    return check_count("n", n, maximum=MAX_HITS, error=BadQuery)
+check_query = partial(check_text, "query", max_length=20_000, error=BadQuery)
+check_limit = partial(check_count, "n", maximum=1_000_000, error=BadQuery)
 
 
 def split_passages(content: str) -> list[str]:
@@ -136,11 +123,9 @@ def split_passages(content: str) -> list[str]:
                 passages.append(" ".join(words))
                 words = []
             words.extend(piece)
-    if words:
-        passages.append(" ".join(words))
-    if len(passages) <= MAX_PASSAGES:
-        return passages
-    return [*passages[: MAX_PASSAGES - 1], " ".join(passages[MAX_PASSAGES - 1 :])]
+    passages.append(" ".join(words))
+    last = " ".join(passages[MAX_PASSAGES - 1 :])
+    return passages if len(passages) <= MAX_PASSAGES else [*passages[: MAX_PASSAGES - 1], last]
 
 
 def texts_to_embed(item: MemoryItem) -> list[str]:
@@ -157,9 +142,8 @@ def read_paraphrase(item: MemoryItem) -> list[str]:
 def extract_index_terms(item: MemoryItem) -> tuple[str, ...]:
     """Return an item's terms, the new terms of its paraphrase, and for a turn of a dialogue the terms of its date."""
     terms = analyze(item.content)
-    if paraphrase := read_paraphrase(item):
-        known = set(terms)
-        terms.extend(dict.fromkeys(term for term in analyze(" ".join(paraphrase)) if term not in known))
+    known = set(terms)
+    terms += dict.fromkeys(term for term in analyze(" ".join(read_paraphrase(item))) if term not in known)
     if item.turn is not None:
         terms.extend(build_date_terms(item.created_at))
     return tuple(terms)
@@ -174,10 +158,8 @@ async def embed_items(embedding: Embedding, items: Sequence[MemoryItem]) -> list
 
 async def build_puts(embedding: Embedding, model: Model, items: Sequence[MemoryItem], *, expect: int = 0) -> list[Put]:
     """Return the writes of items with their terms and vectors."""
-    if sum(len(item.content) for item in items) < _THREADED_ANALYSIS_CHARS:
-        terms = [extract_index_terms(item) for item in items]
-    else:
-        terms = await asyncio.to_thread(lambda: [extract_index_terms(item) for item in items])
+    length = sum(len(item.content) for item in items)
+    terms = await call_with_text(length, lambda: [extract_index_terms(item) for item in items])
     vectors = await embed_items(embedding, items)
     return [
         Put(item=item, vectors=item_vectors, terms=item_terms, model=model, expect=expect)
@@ -190,10 +172,7 @@ def current_model(embedding: Embedding) -> Model:
 
 
 async def with_current_model(embedding: Embedding, act: Callable[[Model], Awaitable[_Result]]) -> _Result:
-    """Call `act` with the current model; call it again if this memory changed the model meanwhile.
-
-    If the model is unchanged, the store is bound to another model: the error is raised.
-    """
+    """Call `act` with the current model; call it again if this memory changed the model meanwhile."""
     for _ in range(_MAX_MODEL_CHANGES):
         model = current_model(embedding)
         try:

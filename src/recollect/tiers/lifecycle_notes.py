@@ -39,24 +39,40 @@ class LifecycleNotes:
     def __init__(self, overlay: PlanOverlay, scope: Scope) -> None:
         self._overlay = overlay
         self._scope = Scope(scope.tenant, scope.user, scope.agent)
-        self.space: Space = self._scope.space("lifecycle")
+        self._space = self._scope.space("lifecycle")
 
     async def get(self, names: Iterable[str]) -> dict[str, MemoryItem]:
         """Return the notes that exist, by name."""
         wanted = list(dict.fromkeys(names))
-        return {note.id: note for note in await self._overlay.get(self.space, *wanted)} if wanted else {}
+        return {note.id: note for note in await self._overlay.get(self._space, *wanted)}
+
+    async def find(self, name: str) -> MemoryItem | None:
+        return (await self.get([name])).get(name)
 
     def build_put(self, name: str, values: Mapping[str, Any], stored: MemoryItem | None, now: datetime) -> Put:
         """Return the write of a note; it raises `Conflict` if the note is no longer as `stored`."""
-        return Put(
-            item=build_note(self._scope, name, values, stored, now), expect=0 if stored is None else stored.version
-        )
+        note = build_note(self._scope, name, values, stored, now)
+        return Put(item=note, expect=0 if stored is None else stored.version)
+
+    async def save(self, name: str, values: Mapping[str, Any], stored: MemoryItem | None, now: datetime) -> None:
+        """Write a note if its values have changed, unless another run has just written it."""
+        if stored is None or dict(stored.metadata) != values:
+            with contextlib.suppress(Conflict):
+                await self._overlay.write(self.build_put(name, values, stored, now))
+
+    async def drop_stale(self, now: datetime) -> None:
+        """Drop the notes on statements that were not repeated within 90 days."""
+        old = Condition("created_at", "lte", to_micros(now - _REPETITION_WINDOW))
+        async for page in self._overlay.iter_pages(Where(self._space, conditions=(old,))):
+            stale = [note for note in page if note.id.startswith(_REPETITION_PREFIX) and not note.metadata.get("kept")]
+            if stale:
+                with contextlib.suppress(Conflict):  # it was just repeated
+                    await self._overlay.write(*(Delete(self._space, note.id, expect=note.version) for note in stale))
 
 
 def build_note(
     scope: Scope, name: str, values: Mapping[str, Any], stored: MemoryItem | None, now: datetime
 ) -> MemoryItem:
-    """Return a note as an item."""
     return MemoryItem(
         id=name,
         content=name,
@@ -69,23 +85,11 @@ def build_note(
     )
 
 
-async def drop_stale_notes(overlay: PlanOverlay, space: Space, now: datetime) -> None:
-    """Drop the notes on statements that were not repeated within 90 days."""
-    old = Where(space, conditions=(Condition("created_at", "lte", to_micros(now - _REPETITION_WINDOW)),))
-    async for page in overlay.iter_pages(old):
-        stale = [note for note in page if note.id.startswith(_REPETITION_PREFIX) and not note.metadata.get("kept")]
-        if stale:
-            with contextlib.suppress(Conflict):  # it was just repeated
-                await overlay.write(*(Delete(space, note.id, expect=note.version) for note in stale))
-
-
 def name_log_position(space: Space) -> str:
-    """Return the name of the note on how far a log was read."""
     return f"log:{space.tier}:{space.session}"
 
 
 def name_promoted_fact(id: str) -> str:
-    """Return the name of the note on a promoted fact."""
     return f"kept:{id}"
 
 
@@ -95,12 +99,7 @@ def name_slot_values(slot: str) -> str:
 
 
 def name_repetition(fingerprint: str) -> str:
-    """Return the name of the note on how often a statement was repeated."""
     return f"{_REPETITION_PREFIX}{_hash_text(fingerprint)}"
-
-
-def get_log_position(note: MemoryItem | None) -> int:
-    return int(note.metadata["seq"]) if note is not None else 0
 
 
 def add_occurrence(values: Mapping[str, Any], session: str, at: datetime, entry_id: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,12 @@ from recollect.validation import check_name
 QUARANTINED_KEY = "quarantined"
 """Metadata key with the reasons why an entry is excluded from recall, summaries and promotion."""
 
-_MAX_ID_LENGTH = 256
 _PAGE_SIZE = 1000
 
 # Recency adds at most 15 % to a score, so it decides only between close matches.
 _RECENCY_WEIGHT = 0.15
 _RECENCY_HALF_LIFE = timedelta(hours=6)
 
-_NO_TERMS: Counter[str] = Counter()
 # Stems of dying, lying and tying: the only ones that differ from their words before the last two letters.
 _IRREGULAR_STEMS = frozenset({"die", "lie", "tie"})
 
@@ -39,8 +37,7 @@ def generate_id() -> str:
     return secrets.token_hex(12)
 
 
-def check_id(id: Any) -> str:
-    return check_name("id", id, max_length=_MAX_ID_LENGTH, example="turn-1")
+check_id = partial(check_name, "id", max_length=256, example="turn-1")
 
 
 def is_quarantined(entry: Entry) -> bool:
@@ -66,7 +63,11 @@ async def search_entries(query: str, entries: Sequence[Entry], n: int, now: date
 def rank_entries(query: str, entries: Sequence[Entry], n: int, now: datetime) -> list[Entry]:
     """Return the `n` best matches by BM25 and recency; of equals the newer one first."""
     terms = list(dict.fromkeys(analyze(query)))
-    scores = _score_terms(terms, entries) if terms else _score_phrase(query, entries)
+    if terms:
+        scores = _score_terms(terms, entries)
+    else:  # a query without terms, such as `The Who` or `C++ ?`, is matched as a substring
+        phrase = " ".join(query.lower().split())
+        scores = np.array([phrase in " ".join(entry.content.lower().split()) for entry in entries], np.float64)
     scores *= [
         1.0 + _RECENCY_WEIGHT * 0.5 ** (max(now - entry.at, timedelta()) / _RECENCY_HALF_LIFE) for entry in entries
     ]
@@ -77,9 +78,9 @@ def rank_entries(query: str, entries: Sequence[Entry], n: int, now: datetime) ->
 def _score_terms(terms: Sequence[str], entries: Sequence[Entry]) -> NDArray[np.float64]:
     # Stemming a text costs far more than a substring search, and most entries have none of the terms.
     prefixes = [term[:1] if term in _IRREGULAR_STEMS else term[: max(2, len(term) - 2)] for term in terms]
-    counters = [
-        Counter(analyze(entry.content)) if _may_contain(prefixes, entry.content) else _NO_TERMS for entry in entries
-    ]
+    texts = [entry.content.lower() for entry in entries]
+    candidates = [not text.isascii() or any(prefix in text for prefix in prefixes) for text in texts]
+    counters = [Counter(analyze(text) if found else ()) for text, found in zip(texts, candidates, strict=True)]
     # BM25 needs only relative lengths, so characters do.
     lengths = np.array([len(entry.content) for entry in entries], np.float64)
     corpus = CorpusStats(len(entries), float(lengths.mean()))
@@ -88,14 +89,3 @@ def _score_terms(terms: Sequence[str], entries: Sequence[Entry]) -> NDArray[np.f
         counts = np.array([counter[term] for counter in counters], np.float64)
         scores += compute_bm25(corpus, counts, lengths, compute_idf(corpus, int(np.count_nonzero(counts))))
     return scores
-
-
-def _may_contain(prefixes: Sequence[str], text: str) -> bool:
-    lowered = text.lower()
-    return not lowered.isascii() or any(prefix in lowered for prefix in prefixes)
-
-
-def _score_phrase(query: str, entries: Sequence[Entry]) -> NDArray[np.float64]:
-    """Match a query without terms, such as `The Who` or `C++ ?`, as a substring."""
-    phrase = " ".join(query.lower().split())
-    return np.array([phrase in " ".join(entry.content.lower().split()) for entry in entries], np.float64)

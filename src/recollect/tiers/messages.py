@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from recollect.errors import BadInput
@@ -119,9 +118,6 @@ def check_blocks(content: Any, max_length: int) -> tuple[str, list[Mapping[str, 
     return check_text("content", format_content(blocks), allow_empty=bool(ids.calls or ids.results)), blocks
 
 
-# -------------------- rendering for a model
-
-
 def to_model_message(message: Message) -> ModelMessage:
     """Return the whole message as a model gets it."""
     content = message.content if message.blocks is None else list(message.blocks)
@@ -131,8 +127,7 @@ def to_model_message(message: Message) -> ModelMessage:
 
 def render_message(message: Message, max_tokens: int, count: TokenCounter) -> ModelMessage:
     """Return a copy of the message as a model gets it, with its content shortened to `max_tokens`."""
-    rendered = to_model_message(message)
-    rendered = {name: value if isinstance(value, str) else deepcopy(value) for name, value in rendered.items()}
+    rendered = deepcopy(to_model_message(message))
     fit = truncate_text if message.blocks is None else _fit_blocks
     rendered["content"] = fit(rendered["content"], max_tokens, count)
     return rendered
@@ -155,10 +150,7 @@ def truncate_text(text: str, max_tokens: int, count: TokenCounter) -> str:
 
 
 def _fit_blocks(blocks: list[Mapping[str, Any]], max_tokens: int, count: TokenCounter) -> list[Mapping[str, Any]]:
-    """Return the blocks with images as text and long parts shortened, if they have too many tokens.
-
-    Tool calls and results keep their structure. If that alone is too long, the result exceeds `max_tokens`.
-    """
+    """Return the blocks with images as text and long parts shortened, if they have too many tokens."""
     if _count_content_tokens(blocks, count) <= max_tokens:
         return blocks
     without_images = [{"type": "text", "text": _format_image(block)} if is_image(block) else block for block in blocks]
@@ -173,10 +165,7 @@ def _fit_blocks(blocks: list[Mapping[str, Any]], max_tokens: int, count: TokenCo
 
 
 class TextCache(Generic[_Key, _Value]):
-    """A bounded cache of a pure function of texts, or of tuples of texts, such as a session.
-
-    It holds hashes only, so that erased text does not remain here.
-    """
+    """A bounded cache of a pure function of texts. It holds hashes only, so that erased text does not remain here."""
 
     def __init__(self, compute: Callable[[_Key], _Value], max_entries: int) -> None:
         self._compute = compute
@@ -220,7 +209,7 @@ def _count_content_tokens(content: Any, count: TokenCounter) -> int:
 def to_passage(message: Message) -> LabeledText:
     """Return the text that a summary is made of: the content and the tool calls."""
     if QUARANTINED_KEY in message.metadata:
-        return LabeledText(text_for_summary(message), message.role)
+        return LabeledText(_QUARANTINE_NOTICE, message.role)
     whole = to_model_message(message)
     parts = {name: value for name, value in whole.items() if name in ("role", "content", "tool_calls")}
     return LabeledText(format_message(parts).removeprefix(f"{message.role}: "), message.role)
@@ -229,9 +218,6 @@ def to_passage(message: Message) -> LabeledText:
 def text_for_summary(message: Message) -> str:
     """Return the content, or a notice for a quarantined message: its instructions must not survive in a summary."""
     return _QUARANTINE_NOTICE if QUARANTINED_KEY in message.metadata else message.content
-
-
-# -------------------- trust and redaction
 
 
 def check_trust(trust: Any) -> float | None:
@@ -282,8 +268,8 @@ def sanitize_message(policy: RedactionPolicy, entry: Entry) -> Entry:
 
 def sanitize_episode(policy: RedactionPolicy, entry: Entry) -> Entry:
     """Return an episode with its secrets redacted, marked if it must be quarantined."""
-    text = policy.redact_text("content", entry.content)
-    metadata = policy.redact_json("metadata", entry.metadata.get("given", {}))
+    given = entry.metadata.get("given", {})
+    text, metadata = policy.redact_text("content", entry.content), policy.redact_json("metadata", given)
     if text.kinds or metadata.kinds:
         given = add_sensitive_kinds(metadata.value, text, metadata)
         entry = replace(entry, content=text.value, metadata={**entry.metadata, "given": given})
@@ -291,16 +277,13 @@ def sanitize_episode(policy: RedactionPolicy, entry: Entry) -> Entry:
 
 
 def mark_episode(entry: Entry) -> Entry:
-    """Return a redacted episode, marked if it must be quarantined."""
+    """Return an episode that is redacted already, marked if it must be quarantined."""
     return _mark_quarantined(entry, episode_trust(entry.kind, entry.metadata.get("given", {})))
 
 
 def _mark_quarantined(entry: Entry, trust: float) -> Entry:
     why = find_quarantine_reasons(entry.content, trust)
     return replace(entry, metadata={**entry.metadata, QUARANTINED_KEY: list(why)}) if why else entry
-
-
-# -------------------- pairs of tool calls and results
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +306,7 @@ def tool_ids(item: MessageItem) -> ToolIds:
 
 
 def resolve_tool_ids(items: Sequence[MessageItem]) -> list[ToolIds]:
-    """Return the tool ids of each message. A result without an id is paired with a call of the assistant before it.
-
-    The ids that are made up for this are valid in this sequence only.
-    """
+    """Return the tool ids of each message. A result without an id gets one, for a call of the assistant before it."""
     ids = [tool_ids(item) for item in items]
     known_calls: set[str] = set()
     caller: int | None = None
@@ -370,10 +350,7 @@ def find_pending_calls(ids: Sequence[ToolIds], before: Sequence[str] = ()) -> di
 
 
 def find_cut_points(ids: Sequence[ToolIds], *, before_pending: bool = False) -> list[int]:
-    """Return the indexes, from 0 to the length, where a cut separates no call from its result.
-
-    With `before_pending`, only those before the first call whose result is missing.
-    """
+    """Return the indexes where a cut separates no call from its result; or only those up to the first pending call."""
     inside = {cut for call_at, result_at, _ in pair_results(ids) for cut in range(call_at + 1, result_at + 1)}
     last = min(find_pending_calls(ids).values(), default=len(ids)) if before_pending else len(ids)
     return [cut for cut in range(last + 1) if cut not in inside]
@@ -391,12 +368,8 @@ def cut_after(ids: Sequence[ToolIds], wanted: int) -> int:
 
 def is_one_exchange(ids: Sequence[ToolIds]) -> bool:
     """Return whether the messages are tool calls followed by their results, and nothing else."""
-    has_results = False
-    for item in ids:
-        if not (item.calls or item.results) or (item.calls and has_results):
-            return False
-        has_results = has_results or bool(item.results)
-    return True
+    first_result = next((at for at, item in enumerate(ids) if item.results), len(ids))
+    return all(item.calls or item.results for item in ids) and not any(item.calls for item in ids[first_result + 1 :])
 
 
 def pair_results(ids: Sequence[ToolIds]) -> Iterator[tuple[int, int, str]]:
@@ -410,10 +383,7 @@ def pair_results(ids: Sequence[ToolIds]) -> Iterator[tuple[int, int, str]]:
 
 
 def find_orphan_results(items: Sequence[MessageItem]) -> dict[int, frozenset[str]]:
-    """Return, for each message, the ids of its results without a pending call. Providers reject such results.
-
-    The answer for a message depends only on the messages before it.
-    """
+    """Return, for each message, the ids of its results without a pending call before. Providers reject such results."""
     orphans: dict[int, frozenset[str]] = {}
     pending: dict[str, None] = {}
     unnamed_calls, has_caller = 0, False
@@ -439,19 +409,19 @@ def find_orphan_results(items: Sequence[MessageItem]) -> dict[int, frozenset[str
 
 def orphans_to_text(item: Mapping[str, Any], orphans: frozenset[str]) -> dict[str, Any]:
     """Return the message with these results as plain text, because their calls are not shown."""
+
+    def to_text(block: Any) -> Any:
+        id = _block_id(block, _RESULT_ID_KEYS) if isinstance(block, Mapping) else None
+        if not isinstance(id, str) or id not in orphans:
+            return block
+        return {"type": "text", "text": f"[late result of {id}] {format_content(block.get('content'))}"}
+
     id = item.get("tool_call_id") or _block_id(item, _RESULT_ID_KEYS)
     if id in orphans or (item.get("role") == "tool" and any(orphan.startswith(_UNNAMED_PREFIX) for orphan in orphans)):
         content = item.get("content", item.get("output"))
         return {"role": "user", "content": f"[late result of {id or 'a tool'}] {format_content(content)}"}
-    blocks = [_orphan_to_text(block, orphans) for block in content_blocks(item)]
+    blocks = [to_text(block) for block in content_blocks(item)]
     return {**item, "content": blocks} if blocks else dict(item)
-
-
-def _orphan_to_text(block: Any, orphans: frozenset[str]) -> Any:
-    id = _block_id(block, _RESULT_ID_KEYS) if isinstance(block, Mapping) else None
-    if not isinstance(id, str) or id not in orphans:
-        return block
-    return {"type": "text", "text": f"[late result of {id}] {format_content(block.get('content'))}"}
 
 
 def _count_unnamed_calls(item: Mapping[str, Any]) -> int:
@@ -465,9 +435,6 @@ def _block_id(block: Mapping[str, Any], keys: Mapping[str, str]) -> Any:
 
 def _unique_ids(ids: Sequence[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(id for id in ids if isinstance(id, str) and id))
-
-
-# -------------------- messages as text
 
 
 def format_message(item: MessageItem) -> str:
@@ -541,8 +508,7 @@ def _format_image(block: Mapping[str, Any]) -> str:
 
 
 def _format_call(call: Mapping[str, Any]) -> str:
-    function = call.get("function")
-    named = function if isinstance(function, Mapping) else call
+    named = call["function"] if isinstance(call.get("function"), Mapping) else call
     if not isinstance(named.get("name"), str):
         return _to_json(call)
     arguments = next((named[key] for key in ("arguments", "args", "input") if key in named), None)
@@ -554,9 +520,6 @@ def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# -------------------- shortening
-
-
 def shorten_message(
     item: MessageItem,
     limit: int,
@@ -565,18 +528,19 @@ def shorten_message(
     shorten: ShortenText,
     measure: Callable[[MessageItem], int] | None = None,
 ) -> MessageItem | None:
-    """Return the message in at most `limit` tokens, or None if that is impossible.
-
-    Roles, names and ids stay; `shorten` shortens the longest parts. `measure` counts the tokens of a message; by
-    default the tokens of its text.
-    """
+    """Return the message in at most `limit` tokens, as `measure` counts them, or None if that is impossible."""
     measure = measure or (lambda message: count(format_message(message)))
     sizes: list[int] = []
+    share = 0
+
+    def fit(text: str) -> str | None:
+        return shorten(text, share, count) if count(text) > share else None
+
     _map_parts(item, lambda text: sizes.append(count(text)))
     room = limit - max(0, measure(item) - sum(sizes))
     for _ in range(_MAX_SHORTEN_ATTEMPTS):
         share = fair_share(sizes, room)
-        short = _map_parts(item, partial(_shorten_part, share=share, count=count, shorten=shorten))
+        short = _map_parts(item, fit)
         excess = measure(short) - limit
         if excess <= 0:
             return short
@@ -594,10 +558,6 @@ def fair_share(sizes: Sequence[int], room: int) -> int:
             return share
         left -= size
     return max(sizes, default=0)
-
-
-def _shorten_part(text: str, *, share: int, count: TokenCounter, shorten: ShortenText) -> str | None:
-    return shorten(text, share, count) if count(text) > share else None
 
 
 def _map_parts(item: MessageItem, change: ChangeText) -> MessageItem:
@@ -625,8 +585,7 @@ def _map_call(call: Any, change: ChangeText) -> Any:
 
 
 def _map_block(block: Any, change: ChangeText) -> Any:
-    ids = tool_ids(block) if isinstance(block, Mapping) else ToolIds()
-    if not ids.calls and not ids.results:
+    if not isinstance(block, Mapping) or tool_ids(block) == ToolIds():
         return _change_part("", block, change)
     return {key: part if key in _PAIRING_KEYS else _change_part(key, part, change) for key, part in block.items()}
 

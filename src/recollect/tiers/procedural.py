@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from recollect.clock import from_micros, to_micros
@@ -33,11 +34,7 @@ MAX_TRIAL_IDS = 50
 _Z_95 = 1.959964
 _Z_99 = 2.575829
 
-_MAX_KEY_LENGTH = 256
-_MAX_TAG_LENGTH = 64
 _MAX_TAGS = 32
-_MAX_DESCRIPTION_LENGTH = 4_000
-_MAX_NOTE_LENGTH = 2_000
 # 30 years. The sum of many such numbers still has its seconds.
 _MAX_SECONDS = 1e9
 
@@ -45,9 +42,6 @@ _IS_NEWEST = Condition("standing", "ne", "superseded")
 _IS_CURRENT = Condition("standing", "eq", "current")
 
 ProcedureStatus = Literal["current", "superseded", "retired"]
-
-
-# -------------------- outcomes of trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +111,6 @@ class TrialOutcomes:
         """Return the statistics with one more trial; unchanged if the id is counted already."""
         if id is not None and id in self.counted:
             return self
-        notes = self.notes if note is None else (*self.notes, OutcomeNote(at, success, note, by))[-MAX_NOTES:]
         outcomes = replace(
             self,
             trials=self.trials + 1,
@@ -126,7 +119,7 @@ class TrialOutcomes:
             timed=self.timed + (seconds is not None),
             seconds=self.seconds + (seconds or 0.0),
             last_at=at if self.last_at is None else max(at, self.last_at),
-            notes=notes,
+            notes=self.notes if note is None else (*self.notes, OutcomeNote(at, success, note, by))[-MAX_NOTES:],
             counted=self.counted if id is None else (*self.counted, id)[-MAX_TRIAL_IDS:],
         )
         return replace(outcomes, bar=_compute_bar(outcomes))
@@ -138,23 +131,15 @@ def hash_author(user: str, session: str | None = None) -> str:
 
 
 def wilson_interval(successes: int, trials: int, deviations: float = _Z_95) -> SuccessRate:
-    """Return the rate with the bounds of Wilson's score interval.
-
-    Unlike a Beta posterior it needs no prior and is a closed formula. Unlike the normal interval it keeps its coverage
-    for few trials and for rates of 0 and 1.
-    """
+    """Return the rate with the bounds of Wilson's score interval, which needs no prior and suits few trials."""
     if trials == 0:
         return SuccessRate(0.0, 0.0, 1.0, 0)
     rate = successes / trials
     square = deviations * deviations
     center = (successes + square / 2) / (trials + square)
     reach = deviations * math.sqrt(trials * rate * (1 - rate) + square / 4) / (trials + square)
-    return SuccessRate(
-        rate=rate,
-        lower=0.0 if successes == 0 else center - reach,
-        upper=1.0 if successes == trials else center + reach,
-        trials=trials,
-    )
+    lower = 0.0 if successes == 0 else center - reach
+    return SuccessRate(rate, lower, 1.0 if successes == trials else center + reach, trials)
 
 
 # An untried procedure ranks as if it had worked once in two trials.
@@ -162,11 +147,7 @@ UNTRIED_RANK = wilson_interval(1, 2).lower
 
 
 def rank_outcomes(outcomes: TrialOutcomes) -> tuple[bool, float, int]:
-    """Return a sort key; higher is better.
-
-    Demoted procedures are last. The others are ordered by the lower bound of their rate, so 9 of 10 beats 1 of 1. An
-    untried one ranks below those that worked more often than not, and above those that only failed.
-    """
+    """Return a sort key; higher is better. Demoted procedures are last; of the others, 9 of 10 beats 1 of 1."""
     rate = outcomes.success_rate
     return not outcomes.demoted, rate.lower if rate.trials else UNTRIED_RANK, rate.trials
 
@@ -216,9 +197,6 @@ def outcomes_from_json(data: Mapping[str, Any]) -> TrialOutcomes:
         ),
         counted=tuple(data.get("counted", ())),
     )
-
-
-# -------------------- procedures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +264,7 @@ class ProceduralMemory(ItemTier):
             key=validate_procedure_key(key),
             version=1,
             body=policy.redact_text("body", body).value,
-            description=policy.redact_text("description", validate_description(description)).value,
+            description=policy.redact_text("description", validate_description(description).strip()).value,
             tags=validate_tags(tags),
             source=source,
             trust=validate_procedure_trust(source, trust),
@@ -297,12 +275,8 @@ class ProceduralMemory(ItemTier):
     async def get(self, key: str, version: int | None = None) -> Procedure | None:
         """Return a version, by default the newest, retired or not; None if there is none."""
         key = validate_procedure_key(key)
-        if version is None:
-            newest = await self._find_newest(key)
-            return procedure_from_item(newest) if newest else None
-        check_count("version", version, minimum=1)
-        items = await self._store.get(self._space, procedure_version_id(self._space, key, version))
-        return procedure_from_item(items[0]) if items else None
+        item = await (self._find_newest(key) if version is None else self._find_version(key, version))
+        return procedure_from_item(item) if item else None
 
     async def record_outcome(
         self, key: str, success: bool, *, note: str | None = None, seconds: float | None = None, id: str | None = None
@@ -325,14 +299,11 @@ class ProceduralMemory(ItemTier):
 
         async def count() -> Procedure:
             item = await self._require_newest(key)
-            procedure = procedure_from_item(item)
-            outcomes = procedure.outcomes.add_trial(
-                success, self._clock(), seconds=seconds, note=note, id=id, by=authors
-            )
-            if outcomes == procedure.outcomes:
-                return procedure
+            procedure, now = procedure_from_item(item), self._clock()
+            outcomes = procedure.outcomes.add_trial(success, now, seconds=seconds, note=note, id=id, by=authors)
             counted = replace(procedure, outcomes=outcomes)
-            await self._store.write(Put(item=update_procedure_item(item, counted), expect=item.version))
+            if counted != procedure:
+                await self._store.write(Put(item=update_procedure_item(item, counted), expect=item.version))
             return counted
 
         return await retry_on_conflict(count, f"the procedure {key!r}")
@@ -390,7 +361,6 @@ class ProceduralMemory(ItemTier):
     async def rollback(self, key: str, version: int) -> Procedure:
         """Restore an older version as a new one, with the outcomes of the older one."""
         key = validate_procedure_key(key)
-        check_count("version", version, minimum=1)
         return await retry_on_conflict(lambda: self._restore_version(key, version), f"the procedure {key!r}")
 
     async def _save_version(self, procedure: Procedure) -> Procedure:
@@ -415,12 +385,11 @@ class ProceduralMemory(ItemTier):
         return updated
 
     async def _restore_version(self, key: str, version: int) -> Procedure:
-        newest = await self._require_newest(key)
-        items = await self._store.get(self._space, procedure_version_id(self._space, key, version))
-        if not items:
+        wanted, newest = await self._find_version(key, version), await self._require_newest(key)
+        if wanted is None:
             versions = ", ".join(str(procedure.version) for procedure in (await self.history(key))[:20])
             raise NotFound(f"{key!r} has no version {version}; its versions are {versions}")
-        current, old = procedure_from_item(newest), procedure_from_item(items[0])
+        current, old = procedure_from_item(newest), procedure_from_item(wanted)
         if old.id == current.id and current.current:
             return current
         validate_procedure_trust(old.source, old.trust)
@@ -430,7 +399,12 @@ class ProceduralMemory(ItemTier):
     async def _add_version(self, procedure: Procedure, number: int, newest: MemoryItem | None) -> Procedure:
         """Write a new version, and the end of the one before, in one transaction."""
         added = replace(procedure, id=procedure_version_id(self._space, procedure.key, number), version=number)
-        endings = [] if newest is None else [_end_version(newest, added)]
+        endings = []
+        if newest is not None:
+            old = update_procedure_item(newest, replace(procedure_from_item(newest), standing="superseded"))
+            # A retired version has ended already.
+            old = replace(old, valid_to=newest.valid_to or added.created_at, superseded_by=added.id)
+            endings.append(Put(item=old, expect=newest.version))
         await self._write_item(procedure_to_item(added, self._scope), *endings, expect=0)
         return added
 
@@ -444,14 +418,15 @@ class ProceduralMemory(ItemTier):
         items = await self._store.find(Where(self._space, key=key, conditions=(_IS_NEWEST,)), limit=1)
         return items[0] if items else None
 
+    async def _find_version(self, key: str, version: int) -> MemoryItem | None:
+        check_count("version", version, minimum=1)
+        return next(iter(await self._store.get(self._space, procedure_version_id(self._space, key, version))), None)
+
     async def _require_newest(self, key: str) -> MemoryItem:
         item = await self._find_newest(key)
         if item is None:
             raise NotFound(f"there is no procedure {key!r}; save it first, or see `keys()`")
         return item
-
-
-# -------------------- procedures as items
 
 
 def procedure_version_id(space: Space, key: str, version: int) -> str:
@@ -510,18 +485,10 @@ def procedure_from_item(item: MemoryItem) -> Procedure:
     )
 
 
-def _end_version(item: MemoryItem, successor: Procedure) -> Put:
-    old = update_procedure_item(item, replace(procedure_from_item(item), standing="superseded"))
-    # A retired version has ended already.
-    ended_at = successor.created_at if item.valid_to is None else item.valid_to
-    return Put(item=replace(old, valid_to=ended_at, superseded_by=successor.id), expect=item.version)
-
-
-# -------------------- validation
-
-
-def validate_procedure_key(key: Any) -> str:
-    return check_name("key", key, max_length=_MAX_KEY_LENGTH, example="deploy.staging")
+validate_procedure_key = partial(check_name, "key", max_length=256, example="deploy.staging")
+validate_description = partial(check_text, "description", max_length=4_000, allow_empty=True)
+validate_note = partial(check_text, "note", max_length=2_000, allow_empty=True)
+_validate_tag = partial(check_name, "tag", max_length=64, example="deploy")
 
 
 def validate_procedure_trust(source: Any, trust: Any) -> float:
@@ -543,15 +510,3 @@ def validate_tags(tags: Any) -> tuple[str, ...]:
     unique = tuple(dict.fromkeys(_validate_tag(tag) for tag in tags))
     check_count("the number of tags", len(unique), maximum=_MAX_TAGS)
     return unique
-
-
-def _validate_tag(tag: Any) -> str:
-    return check_name("tag", tag, max_length=_MAX_TAG_LENGTH, example="deploy")
-
-
-def validate_description(description: Any) -> str:
-    return check_text("description", description, max_length=_MAX_DESCRIPTION_LENGTH, allow_empty=True).strip()
-
-
-def validate_note(note: Any) -> str:
-    return check_text("note", note, max_length=_MAX_NOTE_LENGTH, allow_empty=True)

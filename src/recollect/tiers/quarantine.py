@@ -36,11 +36,7 @@ class QuarantinedItem:
 
 
 class Quarantine:
-    """Quarantined items of one user, as `AgentMemory.quarantine`.
-
-    They are in a space of their own and have no terms or vectors, so search, recall, consolidation and promotion do not
-    find them.
-    """
+    """Quarantined items of one user, as `AgentMemory.quarantine`. Search, recall and promotion do not find them."""
 
     def __init__(self, store: Records, *, scope: Scope, keep: Callable[[Fact], Awaitable[MemoryItem]]) -> None:
         self._store = store
@@ -68,13 +64,12 @@ class Quarantine:
             raise NotFound(f"there is no item {id!r:.80} in quarantine; see `list()`")
         item = quarantined.item
         new_trust = item.trust if trust is None else trust
-        if item.key is not None:
-            current = await _find_more_trusted(self._store, self._scope.space("semantic"), item, new_trust)
-            if current is not None:
-                raise BadInput(
-                    f"the value of {item.key!r} is trusted {current.trust:g}, and this item {new_trust:g}; approve it "
-                    f"with trust={current.trust:g} to supersede the value"
-                )
+        current = await _find_more_trusted(self._store, self._scope.space("semantic"), item, new_trust)
+        if current is not None:
+            raise BadInput(
+                f"the value of {item.key!r} is trusted {current.trust:g}, and this item {new_trust:g}; approve it with "
+                f"trust={current.trust:g} to supersede the value"
+            )
         fact = await self._store_fact(_to_fact(item, new_trust))
         await self._store.write(Delete(self._space, id))
         return fact
@@ -103,7 +98,7 @@ async def find_objections(store: Records, space: Space, item: MemoryItem) -> tup
     if why := await call_with_text(len(item.content), find_quarantine_reasons, item.content, item.trust):
         known = await store.get(space, item.id)
         return () if known and known[0].superseded_by is None else why
-    if item.key is None or await _find_more_trusted(store, space, item, item.trust) is None:
+    if await _find_more_trusted(store, space, item, item.trust) is None:
         return ()
     return (f"would supersede the value of {item.key!r}, which is trusted more",)
 
@@ -122,22 +117,14 @@ async def write_new_items(store: Records, items: Sequence[MemoryItem]) -> int:
 
 async def _find_more_trusted(store: Records, space: Space, item: MemoryItem, trust: float) -> MemoryItem | None:
     """Return the current value of the item's key that this trust may not supersede, if any."""
-    values = await find_open_values(store, space, item)
+    values = [] if item.key is None else await find_open_values(store, space, item)
     return next((value for value in values if value.content != item.content and not can_supersede(trust, value)), None)
 
 
 def _to_fact(item: MemoryItem, trust: float) -> Fact:
-    turn = {} if item.turn is None else asdict(item.turn)  # session, position and speaker
-    return Fact(
-        content=item.content,
-        importance=item.importance,
-        key=item.key,
-        pinned=item.pinned or None,
-        metadata=dict(item.metadata) or None,
-        source=item.source,
-        trust=trust,
-        at=item.created_at,
-        valid_from=item.valid_from,
-        valid_to=item.valid_to,
-        **turn,
-    )
+    names = ("content", "importance", "key", "source", "valid_from", "valid_to")
+    options: dict[str, Any] = {name: getattr(item, name) for name in names}
+    if item.turn is not None:
+        options |= asdict(item.turn)  # session, position and speaker
+    metadata = dict(item.metadata) or None
+    return Fact(**options, pinned=item.pinned or None, metadata=metadata, trust=trust, at=item.created_at)

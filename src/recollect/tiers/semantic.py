@@ -76,24 +76,8 @@ class SemanticMemory(ItemTier):
         Text that is not the user's own is quarantined if it gives instructions, or if it would supersede a fact that is
         trusted more. The returned item then has the tier "quarantine", and is not recalled until it is approved.
         """
-        fact = parse_fact(
-            {
-                "content": content,
-                "importance": importance,
-                "key": key,
-                "pinned": pinned,
-                "metadata": metadata,
-                "source": source,
-                "trust": trust,
-                "at": at,
-                "valid_from": valid_from,
-                "valid_to": valid_to,
-                "session": session,
-                "position": position,
-                "speaker": speaker,
-            }
-        )
-        return (await self._add_or_quarantine([await self._build_draft(fact)]))[0]
+        options = {name: value for name, value in locals().items() if name != "self"}
+        return (await self._add_or_quarantine([await self._build_draft(parse_fact(options))]))[0]
 
     async def add_many(self, facts: Iterable[Mapping[str, Any]]) -> list[MemoryItem]:
         """Store many facts in durable batches. Each is a dict with `content` and any option of `add`.
@@ -117,8 +101,7 @@ class SemanticMemory(ItemTier):
         return (await self._add_drafts(await self._assign_positions([await self._build_draft(fact)])))[0]
 
     async def get(self, id: str) -> MemoryItem | None:
-        items = await self._store.get(self._space, check_string("id", id))
-        return items[0] if items else None
+        return next(iter(await self._store.get(self._space, check_string("id", id))), None)
 
     async def search(
         self,
@@ -235,11 +218,6 @@ class SemanticMemory(ItemTier):
         store, space = self._store, self._space
         ids = {draft.item.id for draft in drafts}
         known = {item.id: item for item in await store.get(space, *ids)}
-        if not known and all(draft.item.key is None for draft in drafts):  # the common case, in little time
-            items = [draft.item for draft in drafts]
-            unique = list({item.id: item for item in items}.values())
-            await store.write(*await build_puts(self._embedding, model, unique))
-            return items
         identified = [
             (draft.item, None)
             if can_use_content_id(draft.item, known.get(draft.item.id))
@@ -253,7 +231,6 @@ class SemanticMemory(ItemTier):
         stored = {id: known[id] for id in by_id if id in known}
         new = [item for id, (item, _) in by_id.items() if id not in stored]
         puts = await build_puts(self._embedding, model, new)
-        # For each repeated fact: the item that it counts as, before and after.
         repeated = await self._merge_repeated(by_id, stored)
         changes = {after.id: (before, after) for before, after in repeated.values()}
         puts += [Put(item=after, expect=before.version) for before, after in changes.values() if after != before]
@@ -268,13 +245,8 @@ class SemanticMemory(ItemTier):
     async def _merge_repeated(
         self, by_id: Mapping[str, tuple[MemoryItem, Fact]], stored: Mapping[str, MemoryItem]
     ) -> dict[str, tuple[MemoryItem, MemoryItem]]:
-        """Return, for each id that is stored already, the item that the repeated fact counts as, before and after.
-
-        A fact that was merged counts as its survivor, unless the repetition is trusted more or limits its validity.
-        """
-        before: dict[str, MemoryItem] = dict(stored)
-        after: dict[str, MemoryItem] = {}
-        targets: dict[str, str] = {}
+        """Return, for each id that is stored already, the item that the repeated fact counts as, before and after."""
+        before, after, targets = dict(stored), dict[str, MemoryItem](), dict[str, str]()
         for id, known in stored.items():
             item, fact = by_id[id]
             survivor = None
@@ -293,10 +265,7 @@ class SemanticMemory(ItemTier):
         return await call_with_text(len(fact.content), build_draft, fact, self._scope, self._settings, self._clock())
 
     async def _assign_positions(self, drafts: list[FactDraft]) -> list[FactDraft]:
-        """Give turns without a position the next positions of their sessions, in order.
-
-        A turn that an earlier attempt at the same call has stored keeps its position.
-        """
+        """Give turns without a position the next ones of their sessions; those of a repeated call keep theirs."""
         by_session: dict[str, list[int]] = {}
         for index, draft in enumerate(drafts):
             if draft.fact.session is not None:
@@ -367,11 +336,7 @@ def build_draft(fact: Fact, scope: Scope, settings: Settings, now: datetime) -> 
 
 
 def _find_repeated_turns(stored: Sequence[MemoryItem], drafts: Sequence[FactDraft]) -> Sequence[MemoryItem]:
-    """Return the last of the stored turns that the first drafts repeat.
-
-    A dialogue may repeat a sentence, so equal text alone does not identify a turn. A repeated call starts with the
-    turns that the session ends with.
-    """
+    """Return the last of the stored turns that the first drafts repeat; equal text alone does not identify a turn."""
     old = [(item.content, item.turn.speaker if item.turn else None) for item in stored]
     new = [(draft.item.content, draft.fact.speaker) for draft in drafts]
     overlap = next((size for size in range(min(len(old), len(new)), 0, -1) if old[-size:] == new[:size]), 0)
@@ -380,9 +345,7 @@ def _find_repeated_turns(stored: Sequence[MemoryItem], drafts: Sequence[FactDraf
 
 def _split_batches(drafts: list[FactDraft]) -> Iterator[list[FactDraft]]:
     """Split drafts so that no batch has two values of one key, or the same content with a key and without."""
-    batch: list[FactDraft] = []
-    names: set[str] = set()
-    keyed_ids: set[str] = set()
+    batch, names, keyed_ids = list[FactDraft](), set[str](), set[str]()
     for draft in drafts:
         id, key = draft.item.id, draft.fact.key
         collides = id in keyed_ids if key is None else id in names or f"key {key}" in names

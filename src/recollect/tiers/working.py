@@ -8,7 +8,9 @@ import math
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from recollect.clock import Clock, system_clock
@@ -16,22 +18,8 @@ from recollect.errors import BadInput
 from recollect.language.analysis import count_tokens as default_token_counter
 from recollect.language.extractive_summary import LabeledText, TokenCounter, extract_text
 from recollect.models.llm import AskFunction, LanguageModel, summarize_with_fallback, to_language_model
-from recollect.tiers.messages import (
-    MessageItem,
-    ToolIds,
-    cut_after,
-    cut_before,
-    fair_share,
-    find_pending_calls,
-    format_content,
-    format_message,
-    is_one_exchange,
-    orphans_to_text,
-    pair_results,
-    resolve_tool_ids,
-    shorten_message,
-    tool_ids,
-)
+from recollect.tiers import messages
+from recollect.tiers.messages import MessageItem, ToolIds
 from recollect.validation import check_count, check_json, check_name, check_number, check_text
 
 _SNAPSHOT_FORMAT = 1
@@ -79,7 +67,7 @@ class WorkingItem:
         role = self.item.get("role") if isinstance(self.item, Mapping) else None
         if isinstance(role, str) and self.text.startswith(f"{role}: "):
             return LabeledText(self.text.removeprefix(f"{role}: "), role)
-        return LabeledText(self.text, "")
+        return LabeledText(self.text)
 
 
 class WorkingMemory:
@@ -107,8 +95,6 @@ class WorkingMemory:
         ids: Callable[[], str] | None = None,
     ) -> None:
         self._generate_id = ids or (lambda: secrets.token_hex(4))
-        self.variables: dict[str, Any] = {}
-        self._reset_task("")
         self.max_tokens = check_count("max_tokens", max_tokens, minimum=1)
         self.summarize_at = check_number("summarize_at", summarize_at, maximum=1.0)
         if not summarize_at:
@@ -117,13 +103,10 @@ class WorkingMemory:
         self.max_items = None if max_items is None else check_count("max_items", max_items, minimum=1)
         self._count_tokens = _check_counter(count_tokens)
         self._llm = to_language_model(llm, timeout=timeout, clock=clock)
-        self._entries: list[WorkingItem] = []
-        self._summaries: list[WorkingItem] = []
-        # Calls whose results had not come when they were summarized.
-        self._late_calls: dict[str, None] = {}
         self._warnings: deque[str] = deque(maxlen=_MAX_WARNINGS)
         self._compress_lock = asyncio.Lock()
         self._clear_count = 0
+        self.clear()
 
     def _reset_task(self, task: str) -> None:
         self.task = task
@@ -184,8 +167,11 @@ class WorkingMemory:
         """Forget everything, variables too; a compression that is running has no effect."""
         self._clear_count += 1
         self._reset_task("")
-        self.variables = {}
-        self._entries, self._summaries, self._late_calls = [], [], {}
+        self.variables: dict[str, Any] = {}
+        self._entries: list[WorkingItem] = []
+        self._summaries: list[WorkingItem] = []
+        # Calls whose results had not come when they were summarized.
+        self._late_calls: dict[str, None] = {}
         self._warnings.clear()
 
     async def add(self, item: MessageItem, tokens: int | None = None) -> None:
@@ -194,14 +180,19 @@ class WorkingMemory:
         `tokens` is the caller's own count. The item is stored even if this call is cancelled.
         """
         self._entries.append(self._resolve_late_result(_build_item(item, tokens, self._count_tokens)))
-        if self._is_over():
-            async with self._compress_lock:
-                await self._compress()
+        if not self._is_over():
+            return
+        async with self._compress_lock:
+            if not self._is_over():  # another call has compressed meanwhile
+                return
+            cut = self._find_cut()
+            if (not cut or await self._summarize(cut)) and self.current_tokens > self.max_tokens:
+                await self._shorten_to_fit()
 
     @property
     def items(self) -> list[MessageItem]:
         """The items that are kept word for word, oldest first."""
-        return [_copy_item(entry.item) for entry in self._entries]
+        return [deepcopy(entry.item) for entry in self._entries]
 
     @property
     def summaries(self) -> list[str]:
@@ -233,7 +224,7 @@ class WorkingMemory:
             "format": _SNAPSHOT_FORMAT,
             **{name: getattr(self, name) for name in _OPTION_NAMES},
             **{name: _check_json(name, getattr(self, name)) for name in _STATE_TYPES},
-            "items": [{"item": _copy_item(entry.item), "tokens": entry.tokens} for entry in self._entries],
+            "items": [{"item": deepcopy(entry.item), "tokens": entry.tokens} for entry in self._entries],
             "summaries": self.summaries,
             "late": list(self._late_calls),
             "warnings": self.warnings,
@@ -263,8 +254,6 @@ class WorkingMemory:
             raise BadInput(f"the snapshot of working memory is incomplete or damaged: {error}") from error
         return memory
 
-    # -------------------- compression
-
     @property
     def _threshold(self) -> int:
         return max(1, int(self.max_tokens * self.summarize_at))
@@ -277,37 +266,25 @@ class WorkingMemory:
         has_too_many = self.max_items is not None and len(self._entries) > self.max_items
         return has_too_many or self.current_tokens > self._threshold
 
-    async def _compress(self) -> None:
-        """Compress once. Items that are added meanwhile compress in their own turn."""
-        if not self._is_over():
-            return
-        cut = self._find_cut()
-        if cut and not await self._summarize(cut):
-            return
-        if self.current_tokens > self.max_tokens:
-            await self._shorten_to_fit()
-
     def _find_cut(self) -> int:
         """Return how many of the oldest items to summarize."""
         ids = self._resolve_ids()
         max_items = len(ids) if self.max_items is None else self.max_items
         wanted = max(0, len(ids) - min(self.keep_recent, max_items))
-        cut = cut_before(ids, wanted)
+        cut = messages.cut_before(ids, wanted)
         longest = max(2 * max_items, _MAX_EXCHANGE_ITEMS)
         # A pending call is kept while its exchange continues. Beside other items it is kept if there is room, because
         # some calls never get a result.
-        pending = cut_before(ids, min([cut, *find_pending_calls(ids).values()]))
+        pending = messages.cut_before(ids, min([cut, *messages.find_pending_calls(ids).values()]))
         kept = len(ids) - pending
-        if is_one_exchange(ids[pending:]):
-            is_affordable = kept <= longest
-        else:
-            is_affordable = kept <= max_items and self._tokens_from(pending) <= self._threshold // 2
+        is_small = kept <= max_items and self._tokens_from(pending) <= self._threshold // 2
+        is_affordable = kept <= longest if messages.is_one_exchange(ids[pending:]) else is_small
         if is_affordable:
             return pending
-        return cut_after(ids, wanted) if len(ids) - cut > longest else cut
+        return messages.cut_after(ids, wanted) if len(ids) - cut > longest else cut
 
     def _resolve_ids(self) -> list[ToolIds]:
-        return resolve_tool_ids([entry.item for entry in self._entries])
+        return messages.resolve_tool_ids([entry.item for entry in self._entries])
 
     def _tokens_from(self, index: int) -> int:
         return sum(entry.tokens for entry in self._entries[index:])
@@ -343,12 +320,10 @@ class WorkingMemory:
 
     def _drop_items(self, cut: int) -> None:
         """Remove the first items. Results of removed calls become text, now or when they come."""
-        for call, index in find_pending_calls([tool_ids(entry.item) for entry in self._entries]).items():
-            if index < cut:
-                self._late_calls[call] = None
-        while len(self._late_calls) > _MAX_LATE_CALLS:
-            del self._late_calls[next(iter(self._late_calls))]
-        for call_at, result_at, id in pair_results(self._resolve_ids()):
+        pending = messages.find_pending_calls([messages.tool_ids(entry.item) for entry in self._entries])
+        late_calls = [*self._late_calls, *(call for call, index in pending.items() if index < cut)]
+        self._late_calls = dict.fromkeys(late_calls[-_MAX_LATE_CALLS:])
+        for call_at, result_at, id in messages.pair_results(self._resolve_ids()):
             if call_at < cut <= result_at:
                 self._entries[result_at] = _replace_orphan(self._entries[result_at], id, self._count_tokens)
         self._entries = self._entries[cut:]
@@ -357,8 +332,8 @@ class WorkingMemory:
         """Return an item with the results of summarized calls as text."""
         if not self._late_calls:
             return entry
-        pending = find_pending_calls([tool_ids(other.item) for other in self._entries])
-        for id in tool_ids(entry.item).results:
+        pending = messages.find_pending_calls([messages.tool_ids(other.item) for other in self._entries])
+        for id in messages.tool_ids(entry.item).results:
             if id in self._late_calls and id not in pending:
                 del self._late_calls[id]
                 entry = _replace_orphan(entry, id, self._count_tokens)
@@ -368,7 +343,7 @@ class WorkingMemory:
         """Shorten the largest items to extracts; summarize the oldest if that is not enough."""
         clear_count, entries = self._clear_count, list(self._entries)
         room = max(self._threshold, self.max_tokens // 2) - self._summary_tokens
-        share = fair_share([entry.tokens for entry in entries], room)
+        share = messages.fair_share([entry.tokens for entry in entries], room)
         short = await asyncio.to_thread(lambda: [_shorten_item(entry, share, self._count_tokens) for entry in entries])
         if clear_count != self._clear_count:
             return
@@ -380,7 +355,7 @@ class WorkingMemory:
         ids = self._resolve_ids()
         cut = 0
         while excess > 0 and cut < len(ids):
-            cut = cut_after(ids, cut + 1)
+            cut = messages.cut_after(ids, cut + 1)
             excess = self._tokens_from(cut) + max(self.max_tokens // 4, self._summary_tokens) - self.max_tokens
         if cut:
             await self._summarize(cut)
@@ -391,7 +366,7 @@ def _build_item(item: Any, tokens: int | None, count: TokenCounter) -> WorkingIt
     if tokens is not None:
         check_count("tokens", tokens, maximum=_MAX_TOKENS)
     item = _check_item(item)
-    text, ids = format_message(item), tool_ids(item)
+    text, ids = messages.format_message(item), messages.tool_ids(item)
     if not ids.calls and not ids.results and not _has_content(item):
         raise BadInput("an item of working memory must not be empty")
     own_count = count(text)
@@ -420,16 +395,13 @@ def _check_item(item: Any) -> MessageItem:
 
 def _has_content(item: MessageItem) -> bool:
     if isinstance(item, str) or "role" not in item:
-        return bool(format_message(item or "").strip())
-    content = item.get("content")
-    if content is not None and (not isinstance(content, str | list) or format_content(content).strip()):
-        return bool(format_content(content).strip())
-    extra = (value for key, value in item.items() if key not in ("role", "name", "content"))
-    return any(str(value).strip() for value in extra if value)
+        return bool(messages.format_message(item or "").strip())
+    extra = (str(value) for key, value in item.items() if value and key not in ("role", "name", "content"))
+    return any(text.strip() for text in (messages.format_content(item.get("content")), *extra))
 
 
 def _replace_orphan(entry: WorkingItem, id: str, count: TokenCounter) -> WorkingItem:
-    item = entry.item if isinstance(entry.item, str) else orphans_to_text(entry.item, frozenset({id}))
+    item = entry.item if isinstance(entry.item, str) else messages.orphans_to_text(entry.item, frozenset({id}))
     return _change_item(entry, item, count)
 
 
@@ -437,27 +409,22 @@ def _shorten_item(entry: WorkingItem, limit: int, count: TokenCounter) -> Workin
     """Return the item in at most `limit` tokens of the caller's count, or unchanged if that is impossible."""
     if entry.tokens <= limit:
         return entry
-    item = shorten_message(entry.item, int(limit / max(entry.scale, 0.01)), count, shorten=extract_text)
+    item = messages.shorten_message(entry.item, int(limit / max(entry.scale, 0.01)), count, shorten=extract_text)
     short = entry if item is None else _change_item(entry, item, count)
     return short if short.tokens <= limit else entry
 
 
 def _change_item(entry: WorkingItem, item: MessageItem, count: TokenCounter) -> WorkingItem:
-    text = format_message(item)
+    text = messages.format_message(item)
     return WorkingItem(item, text, math.ceil(count(text) * entry.scale), entry.scale)
 
 
-def _copy_item(item: MessageItem) -> MessageItem:
-    return item if isinstance(item, str) else dict(json.loads(json.dumps(item)))
-
-
-def _check_text(name: str, text: Any) -> str:
-    return check_text(name, text, max_length=_MAX_TEXT_LENGTH)
+_check_text = partial(check_text, max_length=_MAX_TEXT_LENGTH)
 
 
 def _check_json(name: str, value: Any) -> Any:
     copy = check_json(name, value)
-    check_text(name, json.dumps(copy, ensure_ascii=False), max_length=_MAX_TEXT_LENGTH)
+    _check_text(name, json.dumps(copy, ensure_ascii=False))
     return copy
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.errors import BadInput
-from recollect.lifecycle.consolidation import merge_duplicates, record_comparison
 from recollect.lifecycle.context import LifecycleRun
 from recollect.lifecycle.report import LifecycleReportBuilder
+from recollect.lifecycle.runner import merge_duplicates, record_comparison
 from recollect.memory import build_lifecycle_context
 from recollect.stores.overlay import PlanOverlay
 from recollect.testing import ManualClock

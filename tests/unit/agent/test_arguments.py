@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import TypedDict
 
-from recollect.agent.tool_schema import InvalidArgument, parse_signature
+from recollect.agent.tools import InvalidArgument, build_from_signature
 
 
 class Size(Enum):
@@ -35,7 +35,7 @@ def convert(value: Any, kind: Any) -> Any:
     def function(x: Any) -> None: ...
 
     function.__annotations__ = {"x": kind}
-    return parse_signature(function, "function").convert({"x": value})["x"]
+    return build_from_signature(function, "function").convert({"x": value})["x"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_convert_unfitting_value_names_the_argument(value: Any, kind: Any, messa
 def test_convert_leaves_missing_arguments_to_the_defaults():
     def function(a: int, b: int = 2) -> None: ...
 
-    signature = parse_signature(function, "function")
+    signature = build_from_signature(function, "function")
     assert signature.convert({"a": "1"}) == {"a": 1}
     with pytest.raises(InvalidArgument, match="'a' is missing"):
         signature.convert({})
@@ -121,8 +121,8 @@ def test_convert_leaves_missing_arguments_to_the_defaults():
 def test_convert_takes_any_parameter_name():
     def function(json: int, _private: str, model_config: int = 3, self: bool = False) -> None: ...
 
-    signature = parse_signature(function, "function")
-    assert list(signature.schema["properties"]) == ["json", "_private", "model_config", "self"]
+    signature = build_from_signature(function, "function")
+    assert list(signature.spec.parameters["properties"]) == ["json", "_private", "model_config", "self"]
     assert signature.convert({"json": 1, "_private": "a"}) == {"json": 1, "_private": "a"}
 
 

@@ -14,8 +14,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from recollect.agent import tool
-from recollect.agent.tool_schema import parse_docstring, parse_signature
-from recollect.agent.tools import build_tool
+from recollect.agent.tools import build_from_signature, build_tool, parse_docstring
 from recollect.errors import BadInput, ExtraMissing
 
 
@@ -182,7 +181,7 @@ def test_unsupported_signature_is_refused_by_name():
 
     for function, message in ((at, "threading.Event"), (many, "things"), (open_ended, "things"), (lost, "Nowhere")):
         with pytest.raises(BadInput, match=message):
-            parse_signature(function, function.__name__)
+            build_from_signature(function, function.__name__)
     with pytest.raises(BadInput, match="a tool's name must"):
         build_tool(lambda: None)
     with pytest.raises(BadInput, match="a tool's name must"):
@@ -193,15 +192,15 @@ def test_recursive_type_is_cut_at_its_repetition():
     def grow(tree: Tree) -> str:
         return str(tree)
 
-    schema = parse_signature(grow, "grow")
-    assert schema.schema["properties"]["tree"]["properties"] == {"branches": {"type": "array", "items": {}}}
+    schema = build_from_signature(grow, "grow")
+    assert schema.spec.parameters["properties"]["tree"]["properties"] == {"branches": {"type": "array", "items": {}}}
     assert schema.convert({"tree": {"branches": [{"branches": []}]}}) == {"tree": Tree([Tree([])])}
 
 
 def test_tool_without_pydantic_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pydantic", None)
     with pytest.raises(ExtraMissing, match=r"\[agent\]"):
-        parse_signature(book, "book")
+        build_from_signature(book, "book")
 
 
 def test_object_with_a_schema_must_be_callable():

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from recollect.agent.tool_schema import InvalidArgument
-from recollect.agent.tools import build_tool, format_tool_result
+from recollect.agent.tools import InvalidArgument, build_tool, format_tool_result
 from recollect.models.llm import WorkerThreads
 
 Q = {"q": {"type": "string"}}

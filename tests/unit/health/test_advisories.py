@@ -8,8 +8,8 @@ from importlib import metadata
 
 import pytest
 
-from recollect.health import advisories
-from recollect.health.advisories import TABLE_DATE, find_advisories
+from recollect.health import checks_stores
+from recollect.health.checks_stores import TABLE_DATE, find_advisories
 
 
 def find_cves(component: str, version: str) -> list[str]:
@@ -68,7 +68,7 @@ def test_installed_packages_are_checked():
 
 def test_every_advisory_has_a_valid_entry():
     assert date.fromisoformat(TABLE_DATE) > date(2026, 1, 1)
-    for entry in advisories._load_table()["holes"]:
+    for entry in checks_stores._load_table()["holes"]:
         assert re.fullmatch(r"CVE-20\d\d-\d{4,}", entry["cve"])
         assert entry["what"]
         assert entry["source"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from recollect.erasure.dependents import FactSources, build_fact_writes
+from recollect.erasure.selection import FactSources, build_fact_writes
 from recollect.stores.writes import Delete, Put
 from recollect.types import MemoryItem, Scope
 

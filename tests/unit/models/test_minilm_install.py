@@ -12,7 +12,7 @@ import pytest
 
 from recollect.errors import BadInput, EmbedderFailed, ModelDamaged, ModelNotInstalled
 from recollect.models.minilm import MiniLM, build, model_files
-from recollect.models.minilm.installer import build_model, install
+from recollect.models.minilm.build import build_model, install
 from recollect.types import Progress
 
 DIM, LAYERS, WIDE = 32, 2, 64
@@ -129,7 +129,7 @@ def test_concurrent_installs_succeed(folder, tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
         "from recollect.models.minilm import model_files\n"
-        "from recollect.models.minilm.installer import build_model\n"
+        "from recollect.models.minilm.build import build_model\n"
         "raw, target = model_files.find_weights_in(Path(sys.argv[1])), Path(sys.argv[2])\n"
         "for _ in range(5): build_model(raw, target, name='tiny', weights_sha256='1' * 64)"
     )

@@ -14,7 +14,7 @@ import pytest
 
 from recollect.errors import ModelNotInstalled
 from recollect.models.minilm import MiniLM
-from recollect.models.minilm.installer import install
+from recollect.models.minilm.build import install
 from recollect.models.minilm.model import plan_runs
 
 DATA = Path(__file__).parent / "data"

@@ -13,7 +13,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from recollect.errors import BadInput, ModelDamaged
-from recollect.models.minilm.installer import install
+from recollect.models.minilm.build import install
 from recollect.models.minilm.tokenizer import WordPieceTokenizer
 
 CHAT = [

@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from recollect.clock import to_micros
-from recollect.retrieval.fusion import FusedScores, fuse
+from recollect.retrieval.fusion import FusedScores, fuse, score_relevance
 from recollect.retrieval.query import QueryPlan, plan_query
-from recollect.retrieval.relevance import score_relevance
 from recollect.stores.search import BM25_K1, ItemBrief, SearchEvidence
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

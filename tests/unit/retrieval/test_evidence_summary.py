@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.retrieval.relevance import DEFAULT_CALIBRATION
+from recollect.retrieval.fusion import DEFAULT_CALIBRATION
 from recollect.retrieval.search import HybridRanker
 from recollect.stores.filters import Where
 from recollect.stores.search import EvidenceSummary, SearchMode, SearchQuery

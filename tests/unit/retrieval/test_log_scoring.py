@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.language.analysis import analyze
-from recollect.retrieval.log_candidates import (
+from recollect.retrieval.fusion import DEFAULT_CALIBRATION
+from recollect.retrieval.log_search import (
     NO_SHARED_TERMS,
     LogEvidence,
-    LogRelevance,
     SharedTerms,
     count_unread_characters,
     extract_excerpt,
@@ -22,7 +22,6 @@ from recollect.retrieval.log_candidates import (
     score_entries,
 )
 from recollect.retrieval.query import find_session_reference
-from recollect.retrieval.relevance import DEFAULT_CALIBRATION
 from recollect.stores.search import CorpusStats, compute_idf
 from recollect.stores.writes import Entry
 from recollect.tiers.log_entries import rank_entries
@@ -39,17 +38,15 @@ class Evidence:
     age: int | None = None
 
 
-def score(query: str, *found: Evidence) -> LogRelevance:
-    shared = [SharedTerms(one.share, one.matched) if one.matched else NO_SHARED_TERMS for one in found]
-    return score_entries(
-        LogEvidence(shared, [one.cosine for one in found], [one.age for one in found]),
-        DEFAULT_CALIBRATION,
-        find_session_reference(query),
-    )
+def list_evidence(*found: Evidence) -> list[LogEvidence]:
+    return [
+        LogEvidence(SharedTerms(one.share, one.matched) if one.matched else NO_SHARED_TERMS, one.cosine, one.age)
+        for one in found
+    ]
 
 
 def relevance_of(query: str, *found: Evidence) -> list[float]:
-    return list(score(query, *found).relevance)
+    return score_entries(list_evidence(*found), DEFAULT_CALIBRATION, find_session_reference(query))[0]
 
 
 def test_strong_session_reference_shows_recent_entries():
@@ -91,13 +88,15 @@ def test_cosine_suffices_without_shared_terms():
 
 
 def test_explain_names_the_evidence():
-    made = score(
-        "what did we do about the invoice export?",
-        *(Evidence(1.0, ("invoice", "export"), 0.7, age=9), Evidence(age=0, cosine=0.1), Evidence(age=1)),
+    evidence = list_evidence(
+        Evidence(1.0, ("invoice", "export"), 0.7, age=9), Evidence(age=0, cosine=0.1), Evidence(age=1)
     )
-    assert str(made.explain(0)) == "cosine 0.70; words invoice, export"
-    assert "only because it is recent: newest of its session" in str(made.explain(1))
-    assert "1 before the newest" in str(made.explain(2))
+    reference = find_session_reference("what did we do about the invoice export?")
+    _, is_by_recency = score_entries(evidence, DEFAULT_CALIBRATION, reference)
+    made = [str(one.explain(is_by_recency=is_recent)) for one, is_recent in zip(evidence, is_by_recency, strict=True)]
+    assert made[0] == "cosine 0.70; words invoice, export"
+    assert "only because it is recent: newest of its session" in made[1]
+    assert "1 before the newest" in made[2]
 
 
 VOCABULARY = (

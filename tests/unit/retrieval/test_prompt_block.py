@@ -79,17 +79,6 @@ def test_block_respects_its_budget_and_accounts_for_every_line(given: list[Promp
     assert [one for one in str(context).splitlines() if one.startswith("#")] == shown
 
 
-@given(some_lines, st.integers(1, 400), st.integers(1, 9))
-def test_block_respects_a_counter_that_is_not_additive(given: list[PromptLine], budget: int, newline_cost: int):
-    def count(text: str) -> int:
-        return len(text) // 4 + newline_cost * text.count("\n")
-
-    context = build_prompt_block("query", given, budget, count=count)
-    assert context.tokens == (count(str(context)) if context else 0)
-    assert context.tokens <= budget
-    assert len(context.hits) + len(context.left_out) == len(given)
-
-
 @given(st.lists(lines, min_size=1, max_size=6))
 def test_block_without_a_budget_shows_all_lines_by_section(given: list[PromptLine]):
     context = build_prompt_block("query", given)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.retrieval.fusion import fuse
-from recollect.retrieval.ranking import compute_adjustments, sort_hits
+from recollect.retrieval.search import compute_adjustments, sort_hits
 from tests.unit.retrieval.candidates import NOW, Candidate, evidence_of, question
 
 share = st.floats(0.0, 1.0)

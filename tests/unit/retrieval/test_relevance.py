@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recollect import AgentMemory
 from recollect.models.embedding import Embedding
-from recollect.retrieval.relevance import DEFAULT_CALIBRATION, bound_relevance, calibrate_embedding, score_relevance
+from recollect.retrieval.fusion import DEFAULT_CALIBRATION, bound_relevance, calibrate_embedding, score_relevance
 from tests.embedders import HashEmbedder, hashed
 from tests.unit.retrieval.candidates import Candidate, relevances, scored
 

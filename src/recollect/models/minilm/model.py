@@ -49,39 +49,28 @@ def split_into_chunks(text: str, tokenize: Callable[[str], list[int]]) -> list[T
     pieces = tokenize(text)
     if len(pieces) <= MAX_TOKENS:
         return [TokenChunk(pieces, max(1, len(pieces)))]
-    return _pack_chunks(
-        [part for sentence in _split_sentences(text) for part in _split_long_sentence(tokenize(sentence))]
-    )
-
-
-def _split_sentences(text: str) -> list[str]:
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
-    return [text[start:stop] for start, stop in zip([0, *ends], [*ends, len(text)], strict=True) if start < stop]
-
-
-def _split_long_sentence(pieces: list[int]) -> list[list[int]]:
-    """Return a sentence that is too long in parts of nearly equal length."""
-    if len(pieces) <= MAX_TOKENS:
-        return [pieces] if pieces else []
-    parts = -(-len(pieces) // MAX_TOKENS)
-    bounds = [len(pieces) * part // parts for part in range(parts + 1)]
-    return [pieces[start:stop] for start, stop in pairwise(bounds)]
-
-
-def _pack_chunks(sentences: list[list[int]]) -> list[TokenChunk]:
     packed: list[TokenChunk] = []
     current: list[int] = []
     fresh = 0
     last: list[int] = []
-    for sentence in sentences:
-        if current and len(current) + len(sentence) > MAX_TOKENS:
-            packed.append(TokenChunk(current, fresh))
-            repeated = last if len(last) <= OVERLAP_TOKENS and len(last) + len(sentence) <= MAX_TOKENS else []
-            current, fresh = list(repeated), 0
-        current = current + sentence
-        fresh += len(sentence)
-        last = sentence
+    for start, stop in pairwise([0, *ends, len(text)]):
+        for sentence in _split_evenly(tokenize(text[start:stop])):
+            if current and len(current) + len(sentence) > MAX_TOKENS:
+                packed.append(TokenChunk(current, fresh))
+                repeated = last if len(last) <= OVERLAP_TOKENS and len(last) + len(sentence) <= MAX_TOKENS else []
+                current, fresh = list(repeated), 0
+            current = current + sentence
+            fresh += len(sentence)
+            last = sentence
     return [*packed, TokenChunk(current, fresh)]
+
+
+def _split_evenly(pieces: list[int]) -> list[list[int]]:
+    """Return a sentence in as few parts as fit, of nearly equal length."""
+    parts = -(-len(pieces) // MAX_TOKENS)
+    bounds = [len(pieces) * part // max(1, parts) for part in range(parts + 1)]
+    return [pieces[start:stop] for start, stop in pairwise(bounds)]
 
 
 @dataclass(frozen=True)
@@ -98,20 +87,15 @@ MINILM_IDENTITY = ModelIdentity(model_files.MODEL_NAME, model_files.MODEL_DIMENS
 
 def identify_model(found: FoundModel) -> ModelIdentity:
     """Return the identity; a user's directory has its own name, unless it contains the default model."""
-    match found:
-        case BuiltModel(manifest=manifest):
-            return ModelIdentity(manifest.name, manifest.dim, manifest.weights_sha256)
-        case OriginalWeights(tensors=tensors):
-            digest = model_files.hash_file(tensors)
-            return (
-                MINILM_IDENTITY if digest == model_files.WEIGHTS_SHA256 else _identify_directory(tensors.parent, digest)
-            )
-        case UserModel(directory=folder, graph=graph):
-            return _identify_directory(folder, model_files.hash_file(graph))
-
-
-def _identify_directory(folder: Path, digest: str) -> ModelIdentity:
-    dim = model_files.read_model_config(folder).get("hidden_size")
+    if isinstance(found, BuiltModel):
+        return ModelIdentity(found.manifest.name, found.manifest.dim, found.manifest.weights_sha256)
+    folder, weights = (
+        (found.directory, found.graph) if isinstance(found, UserModel) else (found.tensors.parent, found.tensors)
+    )
+    digest = model_files.hash_file(weights)
+    if digest == model_files.WEIGHTS_SHA256:
+        return MINILM_IDENTITY
+    dim = model_files.read_json(folder / "config.json").get("hidden_size")
     return ModelIdentity(folder.resolve().name, dim if isinstance(dim, int) else None, digest)
 
 
@@ -131,7 +115,8 @@ class SentenceEncoder:
         pooled = [name for name, shape in shapes.items() if shape is not None and len(shape) == 2]
         self._pooled = bool(pooled)
         self._output = pooled[0] if pooled else next(iter(shapes))
-        self.dim = self._find_dimension(shapes[self._output])
+        shape = shapes[self._output]
+        self.dim = shape[-1] if shape and isinstance(shape[-1], int) else self._measure_dimension()
 
     @classmethod
     def load(cls, directory: Path | None, threads: int) -> SentenceEncoder:
@@ -156,7 +141,6 @@ class SentenceEncoder:
             raise ModelDamaged(f"the model cannot be read ({error}); run `recollect setup` to rebuild it") from error
 
     def encode(self, rows: list[list[int]]) -> NDArray[np.float32]:
-        """Return a unit vector for each row of token ids."""
         longest = max(map(len, rows))
         ids = np.full((len(rows), longest), self.tokenizer.pad, np.int64)
         mask = np.zeros_like(ids)
@@ -169,40 +153,30 @@ class SentenceEncoder:
             output = self._session.run([self._output], feeds)[0]
         except Exception as error:  # onnxruntime has no base class for its errors
             raise EmbedderFailed(f"the model {self.name} failed on {ids.shape} tokens: {error}") from error
-        return self._pool_and_normalize(output, mask)
-
-    def _pool_and_normalize(self, output: NDArray[np.float32], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         if not self._pooled:
-            weighted = output * mask[:, :, None]
-            output = output[:, 0] if self._first_token else weighted.sum(axis=1)
+            output = output[:, 0] if self._first_token else (output * mask[:, :, None]).sum(axis=1)
         norms = np.linalg.norm(output, axis=1, keepdims=True)
         if not np.all(np.isfinite(norms)) or not np.all(norms > 0):
             raise EmbedderFailed(f"the model {self.name} returned a vector of length 0 or NaN")
         return np.asarray(output / norms, np.float32)
 
-    def _find_dimension(self, shape: list[object]) -> int:
-        if shape and isinstance(shape[-1], int):
-            return shape[-1]
+    def _measure_dimension(self) -> int:
         probe = self._session.run([self._output], {name: np.ones((1, 2), kind) for name, kind in self._inputs.items()})
         return int(probe[0].shape[-1])
 
 
 def _build_from_weights(raw: OriginalWeights, *, is_default: bool) -> BuiltModel:
-    """Build the graph from weights found on this machine, or return the graph built earlier."""
-    from recollect.models.minilm.installer import build_model
-
     identity = identify_model(raw)
     is_pinned = identity == MINILM_IDENTITY
     if is_default and not is_pinned:
         raise ModelDamaged(f"{raw.tensors} is not the pinned version of all-MiniLM-L6-v2; run `recollect setup`")
-    target = (
-        model_files.get_model_directory()
-        if is_pinned
-        else model_files.get_cache_directory() / f"built-{identity.fingerprint[:16]}"
-    )
-    return model_files.read_built(target) or build_model(
-        raw, target, name=identity.name, weights_sha256=identity.fingerprint
-    )
+    own_name = f"built-{identity.fingerprint[:16]}"
+    target = model_files.get_cache_directory() / (model_files.MODEL_NAME if is_pinned else own_name)
+    if built := model_files.read_built(target):
+        return built
+    from recollect.models.minilm.build import build_model  # the builder imports onnx
+
+    return build_model(raw, target, name=identity.name, weights_sha256=identity.fingerprint)
 
 
 def _open_session(graph: str | bytes, threads: int) -> InferenceSession:
@@ -248,14 +222,13 @@ def plan_runs(lengths: Sequence[int]) -> list[list[int]]:
 
 
 class MiniLM:
-    """all-MiniLM-L6-v2 by default, or the BERT encoder in `directory` (or RECOLLECT_MODEL_DIR).
-
-    The model is loaded with the first text; threads may share it.
-    """
+    """all-MiniLM-L6-v2, or the BERT encoder in `directory` or RECOLLECT_MODEL_DIR; loaded with the first text."""
 
     def __init__(self, directory: Path | None = None, *, threads: int | None = None) -> None:
-        self._directory = model_files.choose_directory(directory)
-        self._threads = threads or min(_MAX_THREADS, _count_processors())
+        named = directory or os.environ.get("RECOLLECT_MODEL_DIR", "").strip()
+        self._directory = Path(named).expanduser() if named else None
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._threads = threads or min(_MAX_THREADS, processors)
         self._encoder: SentenceEncoder | None = None
         self._loading = threading.Lock()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="recollect-minilm")
@@ -303,14 +276,7 @@ class MiniLM:
         return vectors
 
     def _load_encoder(self) -> SentenceEncoder:
-        if self._encoder is None:
-            with self._loading:
-                if self._encoder is None:
-                    self._encoder = SentenceEncoder.load(self._directory, self._threads)
-        return self._encoder
-
-
-def _count_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        with self._loading:
+            if self._encoder is None:
+                self._encoder = SentenceEncoder.load(self._directory, self._threads)
+            return self._encoder

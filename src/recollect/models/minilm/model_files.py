@@ -40,8 +40,6 @@ class BuiltModelManifest:
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A graph that Recollect built, with its vocabulary."""
-
     directory: Path
     manifest: BuiltModelManifest
 
@@ -66,16 +64,7 @@ class UserModel:
 FoundModel = BuiltModel | OriginalWeights | UserModel
 
 
-def choose_directory(directory: Path | None) -> Path | None:
-    """Return the user's directory, from the argument or from RECOLLECT_MODEL_DIR."""
-    if directory is not None:
-        return Path(directory).expanduser()
-    named = os.environ.get("RECOLLECT_MODEL_DIR", "").strip()
-    return Path(named).expanduser() if named else None
-
-
 def get_cache_directory() -> Path:
-    """Return the directory of all built models."""
     if own := os.environ.get("RECOLLECT_CACHE", "").strip():
         return Path(own).expanduser()
     shared = os.environ.get("XDG_CACHE_HOME", "").strip()
@@ -83,7 +72,6 @@ def get_cache_directory() -> Path:
 
 
 def get_model_directory() -> Path:
-    """Return the directory of the default model."""
     return get_cache_directory() / MODEL_NAME
 
 
@@ -115,9 +103,14 @@ def read_built(directory: Path) -> BuiltModel | None:
 
 def find_original_weights() -> Iterator[OriginalWeights]:
     """Yield copies of the weights that other tools have downloaded."""
-    for folder in (*_list_hub_snapshots(), *_list_package_folders()):
-        if raw := find_weights_in(folder):
-            yield raw
+    hub = os.environ.get("HF_HUB_CACHE", "").strip()
+    home = Path(os.environ.get("HF_HOME", "").strip() or Path.home() / ".cache" / "huggingface")
+    folders = sorted(((Path(hub) if hub else home / "hub").expanduser() / _HUB_FOLDER / "snapshots").glob("*"))
+    # Not imported: the package imports torch, and only its files are needed.
+    spec = importlib.util.find_spec(WEIGHTS_PACKAGE)
+    for place in (spec and spec.submodule_search_locations) or ():
+        folders += [path.parent for path in sorted(Path(place).rglob(WEIGHTS_NAME))]
+    yield from filter(None, map(find_weights_in, folders))
 
 
 def find_weights_in(directory: Path) -> OriginalWeights | None:
@@ -126,14 +119,8 @@ def find_weights_in(directory: Path) -> OriginalWeights | None:
     return OriginalWeights(tensors, vocabulary) if vocabulary and tensors.is_file() else None
 
 
-def read_model_config(path: Path) -> dict[str, Any]:
-    """Return the `config.json` of a model directory, or an empty dict."""
-    return _read_json(path / "config.json")
-
-
 def is_first_token_pooled(directory: Path) -> bool:
-    """Return whether the model uses the first token's vector instead of the mean, as bge does."""
-    return bool(_read_json(directory / "1_Pooling" / "config.json").get("pooling_mode_cls_token", False))
+    return bool(read_json(directory / "1_Pooling" / "config.json").get("pooling_mode_cls_token", False))
 
 
 def hash_file(path: Path) -> str:
@@ -150,7 +137,7 @@ def _find_in_directory(directory: Path) -> FoundModel:
     if built := read_built(directory):
         return built
     raw = find_weights_in(directory)
-    if raw and read_model_config(directory).get("model_type", "bert") == "bert":
+    if raw and read_json(directory / "config.json").get("model_type", "bert") == "bert":
         return raw
     vocabulary = _find_vocabulary(directory)
     graph = _find_graph(directory)
@@ -175,22 +162,8 @@ def _find_graph(directory: Path) -> Path | None:
     raise BadInput(f"{directory} holds several graphs ({', '.join(g.name for g in graphs)}); keep the one to use")
 
 
-def _list_hub_snapshots() -> list[Path]:
-    if hub := os.environ.get("HF_HUB_CACHE", "").strip():
-        base = Path(hub)
-    else:
-        base = Path(os.environ.get("HF_HOME", "").strip() or Path.home() / ".cache" / "huggingface") / "hub"
-    return sorted((base.expanduser() / _HUB_FOLDER / "snapshots").glob("*"))
-
-
-def _list_package_folders() -> list[Path]:
-    # Not imported: the package imports torch, and only its files are needed.
-    spec = importlib.util.find_spec(WEIGHTS_PACKAGE)
-    bases = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    return [path.parent for base in bases for path in sorted(base.rglob(WEIGHTS_NAME))]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a file, or an empty dict if there is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -88,14 +88,10 @@ class _CleanTable(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        if char in "\t\n\r":
-            result = " "
-        elif code in DROPPED_CHARACTERS or (code >= _FIRST_PRIVATE_PLANE and unicodedata.category(char) == "Co"):
+        if code in DROPPED_CHARACTERS or (code >= _FIRST_PRIVATE_PLANE and unicodedata.category(char) == "Co"):
             result = ""
-        elif char.isspace():
-            result = " "
         else:
-            result = f" {char} " if _IDEOGRAPH.match(char) else char
+            result = " " if char.isspace() else f" {char} " if _IDEOGRAPH.match(char) else char
         self[code] = result
         return result
 
@@ -121,10 +117,7 @@ def split_words(text: str) -> list[str]:
 
 
 class WordPieceTokenizer:
-    """A tokenizer by greedy longest match of each word against a vocabulary.
-
-    `[SEP]` in a text is punctuation and letters, never the special token.
-    """
+    """A tokenizer by greedy longest match. `[SEP]` in a text is punctuation and letters, never the special token."""
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
         missing = [token for token in _SPECIAL_TOKENS if token not in vocabulary]
@@ -144,7 +137,6 @@ class WordPieceTokenizer:
         return cls({token: number for number, token in enumerate(lines) if token})
 
     def tokenize(self, text: str) -> list[int]:
-        """Return the token ids of a text, without the start and end tokens."""
         ids: list[int] = []
         for word in split_words(text):
             ids += self._match_word(word) if len(word) <= _MAX_WORD_CHARS else (self.unknown,)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from recollect.models.chat import ChatMessage, StopReason, ToolSpec
 from recollect.models.endpoint import ModelEndpoint
-from recollect.models.providers.sdk_client import PartialToolCall, ReplyDraft, SdkChat, SdkClient
+from recollect.models.providers.sdk_client import PartialToolCall, ReplyDraft, SdkChat, SdkClient, build_client
 
 # The API requires a maximum. This is as much as the SDK would allow without streaming.
 _MAX_OUTPUT_TOKENS = 16_384
@@ -30,7 +29,8 @@ _TOKEN_COUNTS = {
 
 
 class AnthropicChat(SdkChat):
-    """A Claude model as a `ChatModel`."""
+    resource = "messages"
+    response_type = "types.Message"
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
         super().__init__(endpoint, SdkClient(endpoint, partial(_make_client, endpoint)))
@@ -58,12 +58,6 @@ class AnthropicChat(SdkChat):
             # The next request repeats all of this, followed by the results of the tools.
             turns[-1]["content"][-1] |= {"cache_control": _CACHE_CONTROL}
         return request
-
-    def get_resource(self, client: Any) -> Any:
-        return client.messages
-
-    def parse_response(self, sdk: Any, response: Mapping[str, Any]) -> Any:
-        return sdk.types.Message.construct(**response)
 
     def read_response(self, draft: ReplyDraft, response: Any) -> None:
         draft.stop = _STOP_REASONS.get(response.stop_reason, "end")
@@ -93,18 +87,7 @@ class AnthropicChat(SdkChat):
 def _make_client(endpoint: ModelEndpoint) -> tuple[Any, Any]:
     import anthropic
 
-    http_client = None
-    if endpoint.is_local:  # without the proxy that the SDK would take from the environment
-        host = urlsplit(endpoint.base_url).netloc.rpartition("@")[2]
-        http_client = anthropic.DefaultAsyncHttpxClient(trust_env=False, mounts={f"all://{host}": None})
-    client = anthropic.AsyncAnthropic(
-        api_key=endpoint.key.reveal(),
-        base_url=endpoint.base_url or None,
-        timeout=endpoint.timeout,
-        max_retries=endpoint.max_retries,
-        http_client=http_client,
-    )
-    return anthropic, client
+    return anthropic, build_client(anthropic, anthropic.AsyncAnthropic, endpoint)
 
 
 def _build_turns(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

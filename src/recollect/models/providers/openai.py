@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from recollect.models.chat import ChatMessage, StopReason, ToolSpec
 from recollect.models.embedding import RemoteEmbedder, RequestLimits, Vectors
 from recollect.models.endpoint import ModelEndpoint, ProviderError
-from recollect.models.providers.sdk_client import PartialToolCall, ReplyDraft, SdkChat, SdkClient
+from recollect.models.providers.sdk_client import PartialToolCall, ReplyDraft, SdkChat, SdkClient, build_client
 
 _STOP_REASONS: Mapping[str, StopReason] = {"tool_calls": "tools", "length": "length", "content_filter": "refusal"}
 
@@ -22,21 +22,15 @@ _EMBEDDING_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large
 def _make_client(endpoint: ModelEndpoint) -> tuple[Any, Any]:
     import openai
 
-    client = openai.AsyncOpenAI(
-        api_key=endpoint.key.reveal(),
-        base_url=endpoint.base_url or None,
-        timeout=endpoint.timeout,
-        max_retries=endpoint.max_retries,
-        # Local servers are not reached through a proxy.
-        http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if endpoint.is_local else None,
-    )
-    return openai, client
+    return openai, build_client(openai, openai.AsyncOpenAI, endpoint)
 
 
 class OpenAIChat(SdkChat):
     """A model of OpenAI, or of a compatible server, as a `ChatModel`."""
 
     stream_options: ClassVar[Mapping[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
+    resource = "chat.completions"
+    response_type = "types.chat.ChatCompletion"
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
         super().__init__(endpoint, SdkClient(endpoint, partial(_make_client, endpoint)))
@@ -59,52 +53,34 @@ class OpenAIChat(SdkChat):
                 request["tool_choice"] = "none"
         return request
 
-    def get_resource(self, client: Any) -> Any:
-        return client.chat.completions
-
-    def parse_response(self, sdk: Any, response: Mapping[str, Any]) -> Any:
-        return sdk.types.chat.ChatCompletion.construct(**response)
-
     def read_response(self, draft: ReplyDraft, response: Any) -> None:
         if not response.choices:
             raise ProviderError("answered without a choice; check the address")
-        choice = response.choices[0]
-        draft.stop = _STOP_REASONS.get(choice.finish_reason, "end")
-        _set_tokens(draft, response.usage)
-        _add_delta(draft, choice.message, list(enumerate(choice.message.tool_calls or ())))
+        self.read_event(draft, response)
+        draft.stop = draft.stop or "end"
 
     def read_event(self, draft: ReplyDraft, event: Any) -> None:
-        _set_tokens(draft, event.usage)
+        if (usage := event.usage) is not None:  # it comes with the last event, and from some servers not at all
+            cached = (usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens) or 0
+            uncached = max(0, (usage.prompt_tokens or 0) - cached)
+            draft.tokens = {"uncached": uncached, "cached": cached, "written": usage.completion_tokens or 0}
         for choice in event.choices[:1]:
             if choice.finish_reason:
                 draft.stop = _STOP_REASONS.get(choice.finish_reason, "end")
-            delta = choice.delta
-            # Some servers send whole calls without an index.
-            numbered = [(getattr(call, "index", None), call) for call in delta.tool_calls or ()]
-            unused = len(draft.calls)
-            _add_delta(
-                draft, delta, [(unused + n if at is None else at, call) for n, (at, call) in enumerate(numbered)]
-            )
+            _add_delta(draft, choice.delta if hasattr(choice, "delta") else choice.message)
 
 
-def _add_delta(draft: ReplyDraft, delta: Any, calls: list[tuple[int, Any]]) -> None:
+def _add_delta(draft: ReplyDraft, delta: Any) -> None:
     draft.is_refused = draft.is_refused or bool(delta.refusal)
-    for at, call in calls:
-        written = draft.calls.setdefault(at, PartialToolCall())
+    unused = len(draft.calls)
+    for place, call in enumerate(delta.tool_calls or (), start=unused):
+        at = getattr(call, "index", None)  # whole calls have none
+        written = draft.calls.setdefault(place if at is None else at, PartialToolCall())
         written.id = written.id or call.id or ""
         if call.function is not None:
             written.name = written.name or call.function.name or ""
             written.arguments += call.function.arguments or ""
     draft.add_text(0, delta.content or delta.refusal or "")
-
-
-def _set_tokens(draft: ReplyDraft, usage: Any) -> None:
-    """Set the counts, which come with the last event, and from some servers not at all."""
-    if usage is not None:
-        details = usage.prompt_tokens_details
-        cached = (details and details.cached_tokens) or 0
-        uncached = max(0, (usage.prompt_tokens or 0) - cached)
-        draft.tokens = {"uncached": uncached, "cached": cached, "written": usage.completion_tokens or 0}
 
 
 def _build_message(message: ChatMessage) -> dict[str, Any]:
@@ -114,13 +90,10 @@ def _build_message(message: ChatMessage) -> dict[str, Any]:
             content = f"The tool failed: {message.content}" if message.failed else message.content
             return {"role": "tool", "tool_call_id": message.call_id, "content": content}
         case "assistant" if message.tool_calls:
+            functions = [{"name": c.name, "arguments": json.dumps(dict(c.arguments))} for c in message.tool_calls]
             calls = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments))},
-                }
-                for call in message.tool_calls
+                {"id": call.id, "type": "function", "function": function}
+                for call, function in zip(message.tool_calls, functions, strict=True)
             ]
             return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
         case _:

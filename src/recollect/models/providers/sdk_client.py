@@ -8,10 +8,11 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 from recollect.errors import ModelFailed, StoreClosed
-from recollect.language.analysis import count_tokens
 from recollect.models.chat import (
     ChatMessage,
     Reply,
@@ -28,7 +29,6 @@ from recollect.models.endpoint import (
     ProviderError,
     connection_error,
     error_from_status,
-    stalled_stream_error,
     timeout_error,
 )
 from recollect.models.llm import render_prompt
@@ -36,10 +36,24 @@ from recollect.models.llm import render_prompt
 # Errors of the SDK or its HTTP client that occur before anything is sent.
 _NOT_SENT_ERRORS = {"ConnectError", "ConnectTimeout", "PoolTimeout", "WriteError", "WriteTimeout"}
 _TIMEOUT_ERRORS = {"ReadTimeout", "ConnectTimeout", "PoolTimeout", "WriteTimeout"}
-# Of longer texts only both ends are counted: it is an estimate, and it must not block the event loop.
-_MAX_COUNTED_CHARS = 20_000
+# For usage that a provider does not report; counting the words of a long text would block the event loop.
+_BYTES_PER_TOKEN = 4
 
 ResultT = TypeVar("ResultT")
+
+
+def build_client(sdk: Any, client_class: Any, endpoint: ModelEndpoint) -> Any:
+    http_client = None
+    if endpoint.is_local:  # without the proxy that the SDK would take from the environment
+        host = urlsplit(endpoint.base_url).netloc.rpartition("@")[2]
+        http_client = sdk.DefaultAsyncHttpxClient(trust_env=False, mounts={f"all://{host}": None})
+    return client_class(
+        api_key=endpoint.key.reveal(),
+        base_url=endpoint.base_url or None,
+        timeout=endpoint.timeout,
+        max_retries=endpoint.max_retries,
+        http_client=http_client,
+    )
 
 
 class SdkClient:
@@ -50,7 +64,6 @@ class SdkClient:
     """
 
     def __init__(self, endpoint: ModelEndpoint, make: Callable[[], tuple[Any, Any]]) -> None:
-        """Create it with `make`, which returns the SDK's module and the client."""
         self._endpoint = endpoint
         self._make = make
         self.sdk: Any = None
@@ -102,7 +115,8 @@ class SdkClient:
         names = {type(cause).__name__ for cause in _iterate_causes(error)}
         is_sent = has_begun or not names & _NOT_SENT_ERRORS
         if isinstance(error, TimeoutError | sdk.APITimeoutError) or names & _TIMEOUT_ERRORS:
-            return stalled_stream_error(timeout) if has_begun else timeout_error(timeout, is_charged=is_sent)
+            begun = "began its answer, and then nothing came for" if has_begun else "gave no answer within"
+            return timeout_error(timeout, begun, is_charged=is_sent)
         match error:
             case sdk.APIStatusError():
                 return error_from_status(error.status_code, error.body, is_charged=has_begun)
@@ -125,8 +139,6 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @dataclass(slots=True)
 class PartialToolCall:
-    """A tool call under construction."""
-
     id: str = ""
     name: str = ""
     arguments: Any = ""
@@ -145,15 +157,12 @@ class ReplyDraft:
     is_refused: bool = False
     tokens: dict[str, int] = field(default_factory=dict)
     """The tokens that the provider reported: `uncached`, `cached` and `kept` of those read, and `written`."""
-    has_emitted_text: bool = False
     attempts: int = 0
     """The requests that were sent, with the retries that the SDK reports."""
 
     def add_text(self, at: int, piece: str) -> None:
-        """Add a piece of the text block with the index `at`."""
         self.texts[at] = self.texts.get(at, "") + piece
         if self.on_text is not None and piece:
-            self.has_emitted_text = True
             self.on_text(piece)
 
     def estimate_usage(self) -> Usage:
@@ -163,7 +172,7 @@ class ReplyDraft:
         # Before the end of a stream, Anthropic has counted only the first token, and other servers none.
         if self.stop is None or not written:
             calls = [f"{call.name} {call.arguments}" for call in self.calls.values()]
-            written = max(written, estimate_tokens("".join(self.texts.values()) + " ".join(calls)))
+            written = max(written, _estimate_tokens("".join([*self.texts.values(), *calls])))
         return Usage(read=uncached + cached + kept, written=written, cached=cached, kept=kept)
 
     def build_reply(self, usage: Usage) -> Reply:
@@ -183,15 +192,17 @@ class SdkChat(ABC):
     """A model behind an SDK, as a `ChatModel`. It streams, so that a long answer does not time out while it goes on."""
 
     stream_options: ClassVar[Mapping[str, Any]] = {"stream": True}
+    resource: ClassVar[str]
+    """The path in the client to the part that creates replies."""
+    response_type: ClassVar[str]
+    """The path in the SDK to the type of a reply."""
 
     def __init__(self, endpoint: ModelEndpoint, client: SdkClient) -> None:
+        self.name = endpoint.name
+        self.close = client.close
         self._endpoint = endpoint
         self._client = client
         self._can_stream = True
-
-    @property
-    def name(self) -> str:
-        return self._endpoint.name
 
     async def reply(
         self,
@@ -210,7 +221,9 @@ class SdkChat(ABC):
         def record_usage() -> Usage:
             usage = draft.estimate_usage()
             if not usage.read:
-                usage = replace(usage, read=_estimate_prompt_tokens(messages, system, tools))
+                described = [f"{tool.name} {tool.description} {dict(tool.parameters)!r}" for tool in tools]
+                read = _estimate_tokens("\n".join([render_prompt(messages, system), *described]))
+                usage = replace(usage, read=read)
             endpoint.ledger.record_chat(endpoint.name, usage, endpoint.price, calls=draft.attempts)
             return usage
 
@@ -219,7 +232,7 @@ class SdkChat(ABC):
         except ProviderError as error:
             if error.is_charged:
                 record_usage()
-            if draft.has_emitted_text:
+            if on_text is not None and any(draft.texts.values()):
                 message = "broke off in the middle of its answer; ask it again"
                 raise ModelFailed(f"the language model {endpoint.name!r} {message}") from error.__cause__
             raise ModelFailed(f"the language model {endpoint.name!r} {error}") from endpoint.get_safe_cause(error)
@@ -231,22 +244,11 @@ class SdkChat(ABC):
             raise
         return draft.build_reply(record_usage())
 
-    async def close(self) -> None:
-        await self._client.close()
-
     @abstractmethod
     def build_request(
         self, messages: Sequence[ChatMessage], system: str, tools: Sequence[ToolSpec], may_call: bool
     ) -> dict[str, Any]:
         """Return the request in the provider's protocol."""
-
-    @abstractmethod
-    def get_resource(self, client: Any) -> Any:
-        """Return the part of the client that creates replies."""
-
-    @abstractmethod
-    def parse_response(self, sdk: Any, response: Mapping[str, Any]) -> Any:
-        """Return a JSON response as the SDK's type."""
 
     @abstractmethod
     def read_response(self, draft: ReplyDraft, response: Any) -> None:
@@ -274,7 +276,7 @@ class SdkChat(ABC):
         async def create(client: Any) -> Any:
             draft.attempts = 1
             # A whole answer is not retried: after a timeout it may have been charged.
-            resource = self.get_resource(client if stream else client.with_options(max_retries=0))
+            resource = attrgetter(self.resource)(client if stream else client.with_options(max_retries=0))
             response = await resource.with_raw_response.create(**request, **(self.stream_options if stream else {}))
             draft.attempts += response.retries_taken
             parsed = response.parse()  # a coroutine in one of the SDKs
@@ -289,7 +291,7 @@ class SdkChat(ABC):
             value = await self._client.wait(_read_json(stream.response), timeout, has_begun=True)
             if not isinstance(value, dict):
                 raise ProviderError(f"answered with {type(value).__name__} in place of an object; check the address")
-            self.read_response(draft, self.parse_response(self._client.sdk, value))
+            self.read_response(draft, attrgetter(self.response_type)(self._client.sdk).construct(**value))
         else:
             events = aiter(stream)
             while (event := await self._client.wait(anext(events, None), timeout, has_begun=True)) is not None:
@@ -302,16 +304,8 @@ async def _read_json(response: Any) -> Any:
     return json.loads(await response.aread())
 
 
-def _estimate_prompt_tokens(messages: Sequence[ChatMessage], system: str, tools: Sequence[ToolSpec]) -> int:
-    described = [f"{tool.name} {tool.description} {dict(tool.parameters)!r}" for tool in tools]
-    return estimate_tokens("\n".join([render_prompt(messages, system), *described]))
-
-
-def estimate_tokens(text: str) -> int:
-    if len(text) <= _MAX_COUNTED_CHARS:
-        return count_tokens(text)
-    half = _MAX_COUNTED_CHARS // 2
-    return count_tokens(text[:half] + text[-half:]) * len(text) // _MAX_COUNTED_CHARS
+def _estimate_tokens(text: str) -> int:
+    return len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN
 
 
 def _is_stream_refusal(error: BaseException | None) -> bool:

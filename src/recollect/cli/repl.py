@@ -1,25 +1,33 @@
-"""The loop of a chat: its turns and its slash commands."""
+"""The loop of a chat: its turns, its slash commands, and its terminal or pipe."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
 import typer
+from rich.text import Text
 
 from recollect.agent.prompt import build_history, build_system_prompt, exclude_session
-from recollect.cli.chat.terminal import ChatTerminal
 from recollect.cli.context import FAILED, CliContext, resolve_id
 from recollect.cli.output import (
     collect_redactions,
+    console,
     count_current_facts,
     format_item,
     format_redactions,
     load_stats_lines,
+    print_error,
+    print_text,
+    strip_control_characters,
+    to_json_value,
+    write_raw,
 )
 from recollect.clock import system_clock
 from recollect.errors import BadInput, ModelFailed, NotFound, RecollectError
@@ -31,6 +39,9 @@ from recollect.tiers.log_entries import generate_id
 from recollect.types import Context, LeftOut, MemoryItem
 from recollect.validation import format_count
 
+_PROMPT = "you> "
+# \001 and \002 keep readline from counting the escapes, or long lines would wrap in the wrong place.
+_STYLED_PROMPT = "\001\033[1;36m\002{}\001\033[0m\002"
 _PAGE_SIZE = 20
 _SHORT_ID_LENGTH = 8
 _HISTORY_LINES = 100
@@ -82,20 +93,94 @@ def run_chat(caller: CliContext, model_name: str | None) -> None:
 
 def _build_resume_command(caller: CliContext, session: str, model: str | None) -> str:
     words = ["recollect", "chat", "--session", session]
-    for option, value, default in (
-        ("--model", model or None, None),
-        ("--store", caller.store, None),
-        ("--user", caller.user, "default"),
-        ("--agent", caller.agent, "default"),
-        ("--tenant", caller.tenant, "default"),
-    ):
-        if value is not None and value != default:
+    options = {"--model": model, "--store": caller.store}
+    options |= {f"--{part}": getattr(caller, part) for part in ("user", "agent", "tenant")}
+    for option, value in options.items():
+        if value and (value != "default" or option == "--store"):
             words += [option, value]
     return shlex.join(words)
 
 
+class ChatTerminal:
+    """Reads lines and prints answers; with `as_json` each answer is one line of JSON and nothing else is printed."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.interactive = sys.stdin.isatty() and not as_json
+        self._printed: list[str] = []
+        self._in_line = False
+
+    def prepare(self, commands: Iterable[str], history: Iterable[str]) -> None:
+        if not self.interactive:
+            return
+        try:
+            import readline
+        except ImportError:  # not available on every system
+            return
+        known = sorted(commands)
+
+        def complete(text: str, state: int) -> str | None:
+            found = [name for name in known if name.startswith(text)] if text.startswith("/") else []
+            return f"{found[state]} " if state < len(found) else None
+
+        readline.set_completer_delims(" \t\n")
+        readline.set_completer(complete)
+        readline.parse_and_bind("bind ^I rl_complete" if "libedit" in (readline.__doc__ or "") else "tab: complete")
+        for line in history:
+            readline.add_history(line)
+
+    def read_line(self) -> str | None:
+        try:
+            if self.interactive:
+                is_colored = console.is_terminal and not console.no_color
+                return input(_STYLED_PROMPT.format(_PROMPT) if is_colored else _PROMPT)
+            line = sys.stdin.readline()
+        except EOFError:
+            return None
+        except UnicodeDecodeError as error:
+            raise BadInput("this line is not UTF-8 and was ignored") from error
+        return line.rstrip("\r\n") if line else None
+
+    def print_text(self, text: str) -> None:
+        self.end_line()
+        self._printed.append(text) if self.as_json else print_text(text)
+
+    def print_hint(self, text: str) -> None:
+        if not self.as_json:
+            self.end_line()
+            console.print(Text(strip_control_characters(text), "dim"))
+
+    def print_piece(self, piece: str) -> None:
+        if self.as_json or not piece:
+            return
+        write_raw(strip_control_characters(piece))
+        self._in_line = not piece.endswith("\n")
+
+    def end_line(self) -> None:
+        if self._in_line:
+            write_raw("\n")
+            self._in_line = False
+
+    def print_error(self, text: str) -> None:
+        self.end_line()
+        if not self.as_json:
+            print_error(text)
+
+    def print_json_line(self, **outcome: Any) -> None:
+        """Print the outcome of a line, with the texts printed meanwhile."""
+        if self.as_json:
+            printed, self._printed = self._printed, []
+            if printed:
+                outcome["text"] = "\n".join(printed)
+            write_raw(json.dumps(outcome, default=to_json_value) + "\n")
+
+    def print_blank_line(self) -> None:
+        if self.interactive:
+            console.print()
+
+
 class Chat:
-    """A running chat; the ids it has shown can be given by their first characters."""
+    """A running chat."""
 
     def __init__(
         self, memory: AgentMemory, model: ChatModel | None, terminal: ChatTerminal, resume_command: str
@@ -105,7 +190,6 @@ class Chat:
         self.terminal = terminal
         self.resume_command = resume_command
         self.last_context: Context | None = None
-        self.ids_by_prefix: dict[str, str] = {}
 
     async def close(self) -> None:
         try:
@@ -113,13 +197,6 @@ class Chat:
                 await self.model.close()
         finally:
             await self.memory.close()
-
-    def format_fact(self, item: MemoryItem, prefix: str = "") -> str:
-        self.ids_by_prefix[item.id[:_SHORT_ID_LENGTH]] = item.id
-        return f"{item.id[:_SHORT_ID_LENGTH]}  {prefix}{format_item(item)}"
-
-    async def resolve_id(self, prefix: str) -> str:
-        return self.ids_by_prefix.get(prefix) or await resolve_id(self.memory, prefix)
 
     async def run_turn(self, message: str) -> dict[str, Any]:
         """Print and store the answer to a message, and return the turn as JSON.
@@ -186,6 +263,10 @@ class Chat:
         return text, _STOP_MESSAGES.get(reply.stop, None if text else "the model answered nothing")
 
 
+def _format_fact(item: MemoryItem, prefix: str = "") -> str:
+    return f"{item.id[:_SHORT_ID_LENGTH]}  {prefix}{format_item(item)}"
+
+
 def _fold_text(text: str) -> str:
     return " ".join(text.lower().split())
 
@@ -226,7 +307,6 @@ async def _greet(chat: Chat) -> None:
 
 
 def _read_lines(chat: Chat, runner: asyncio.Runner) -> int:
-    """Answer all lines of input and return the number of failures."""
     terminal, failures = chat.terminal, 0
     while True:
         line = None
@@ -255,7 +335,6 @@ def _read_lines(chat: Chat, runner: asyncio.Runner) -> int:
 
 
 async def _answer_line(chat: Chat, line: str) -> bool:
-    """Run a command or a turn; return False if the model failed."""
     with collect_redactions() as redacted:
         if line.startswith("/"):
             await _run_command(chat, line)
@@ -278,9 +357,6 @@ async def _run_command(chat: Chat, line: str) -> None:
     await run(chat, argument.strip())
 
 
-# Slash commands
-
-
 async def _show_help(chat: Chat, _: str) -> None:
     rows = [(f"{name} {argument}", help) for name, (_, argument, help) in _COMMANDS.items()]
     rows.append(("/quit", "leave; so does Ctrl-D. Ctrl-C stops an answer."))
@@ -290,14 +366,14 @@ async def _show_help(chat: Chat, _: str) -> None:
 
 async def _remember(chat: Chat, text: str) -> None:
     item = await chat.memory.remember(_require_argument(text, "/remember", "I am allergic to nuts."))
-    chat.terminal.print_text(f"remembered {chat.format_fact(item)}")
+    chat.terminal.print_text(f"remembered {_format_fact(item)}")
 
 
 async def _recall(chat: Chat, query: str) -> None:
     context = await chat.memory.recall(_require_argument(query, "/recall", "what am I allergic to?"))
     chat.last_context = context
     for hit in context:
-        line = chat.format_fact(hit.item) if hit.tier == "semantic" else f"{hit.tier:>8}  {format_item(hit.item)}"
+        line = _format_fact(hit.item) if hit.tier == "semantic" else f"{hit.tier:>8}  {format_item(hit.item)}"
         chat.terminal.print_text(f"{hit.relevance:.2f}  {line}")
     if not context:
         chat.terminal.print_text("nothing relevant is remembered")
@@ -305,9 +381,8 @@ async def _recall(chat: Chat, query: str) -> None:
 
 async def _forget(chat: Chat, argument: str) -> None:
     prefix = _require_argument(argument, "/forget", "3f2a91c0, an id that /memories shows")
-    if not await chat.memory.forget(await chat.resolve_id(prefix)):
+    if not await chat.memory.forget(await resolve_id(chat.memory, prefix)):
         raise NotFound(f"there is no fact {prefix}; /memories lists them")
-    chat.ids_by_prefix.pop(prefix[:_SHORT_ID_LENGTH], None)
     chat.terminal.print_text(f"forgot {prefix}")
 
 
@@ -317,10 +392,10 @@ async def _explain_recall(chat: Chat, _: str) -> None:
 
 
 async def _list_memories(chat: Chat, after: str) -> None:
-    start = await chat.resolve_id(after) if after else None
+    start = await resolve_id(chat.memory, after) if after else None
     items = await chat.memory.semantic.page(_PAGE_SIZE, after=start)
     for item in items:
-        chat.terminal.print_text(chat.format_fact(item, f"{item.created_at:%Y-%m-%d}  "))
+        chat.terminal.print_text(_format_fact(item, f"{item.created_at:%Y-%m-%d}  "))
     if len(items) == _PAGE_SIZE:
         chat.terminal.print_hint(f"for the next page: /memories {items[-1].id[:_SHORT_ID_LENGTH]}")
     if not items:
