@@ -43,8 +43,12 @@ def acknowledge_before_commit() -> None:
 def deferred_begin() -> None:
     """Start transactions as readers, which take the write lock too late to wait for it."""
 
-    # Our batches write first, which would hide the fault.
-    setattr(threads, "_BEGIN", "begin; select max(id) from spaces")  # noqa: B010
+    def begin(writing: apsw.Connection) -> None:
+        writing.execute("begin")
+        # Our batches write first, which would hide the fault.
+        writing.execute("select max(id) from spaces").fetchall()
+
+    setattr(threads, "begin_immediate", begin)  # noqa: B010
 
 
 def ignore_fence() -> None:
@@ -233,11 +237,10 @@ def keep_wal() -> None:
 
 def keep_page_gaps() -> None:
     """Leave the unused bytes between the rows of a page as they are."""
-    from recollect.stores.erasure import ByteScan
     from recollect.stores.sqlite import erasure
 
     def only_empty_wal(path: Path, key: Any, **_: Any) -> Any:
-        return ByteScan(waits=() if erasure.empty_wal(path, key) else ("busy",))
+        return erasure.PurgeResult("" if erasure.empty_wal(path, key) else "busy")
 
     setattr(erasure, "purge_deleted_bytes", only_empty_wal)  # noqa: B010
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Literal, Protocol, TypeVar, overload, runtime_checkable
 
 from recollect.errors import Conflict, Unsupported
@@ -36,7 +35,9 @@ class TailLimits:
     entries_per_log: int
 
     def validate(self) -> TailLimits:
-        return TailLimits(*map(validate_limit, astuple(self)))
+        return TailLimits(
+            validate_limit(self.own_entries), validate_limit(self.other_logs), validate_limit(self.entries_per_log)
+        )
 
 
 class LogTail(Sequence[Entry]):
@@ -45,11 +46,14 @@ class LogTail(Sequence[Entry]):
     Entries are built on access: recall rejects most of them by their text, and building one costs more than reading it.
     """
 
+    __slots__ = ("_build", "_entries", "kinds", "space", "texts")
+
     def __init__(self, space: Space, texts: Iterable[str], kinds: Iterable[str], build: Callable[[int], Entry]) -> None:
         self.space = space
         self.texts = tuple(texts)
         self.kinds = tuple(kinds)
-        self._build = cache(build)
+        self._build = build
+        self._entries: dict[int, Entry] = {}
 
     @classmethod
     def from_entries(cls, space: Space, entries: Sequence[Entry]) -> LogTail:
@@ -74,8 +78,12 @@ class LogTail(Sequence[Entry]):
     def __getitem__(self, index: slice) -> list[Entry]: ...
 
     def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
-        chosen = range(len(self))[index]
-        return self._build(chosen) if isinstance(chosen, int) else [self._build(number) for number in chosen]
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        if index not in self._entries:
+            self._entries[index] = self._build(index)
+        return self._entries[index]
 
 
 Vector = Vectors

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import partial, wraps
 from types import MappingProxyType
-from typing import Any, get_args, get_type_hints
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from recollect.clock import from_micros, to_utc
 from recollect.errors import BadVector, StoreCorrupt
 from recollect.types import EMPTY_MAPPING, MemoryItem
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DECODE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 """Exceptions that Python raises for values of an unexpected type or shape."""
@@ -41,30 +44,54 @@ def detect_corruption(what: str) -> Iterator[None]:
         raise build_corrupt_error(what, error) from error
 
 
-detects_corruption = detect_corruption
-"""The same as a decorator."""
+def detects_corruption(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator that turns decoding errors of a function into `StoreCorrupt`."""
+
+    def decorate(decode: Callable[P, T]) -> Callable[P, T]:
+        @wraps(decode)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return decode(*args, **kwargs)
+            except DECODE_ERRORS as error:
+                raise build_corrupt_error(what, error) from error
+
+        return wrapper
+
+    return decorate
 
 
-def _build_decoder(kind: Any, description: str) -> Callable[[str, Any], Any]:
-    def decode(name: str, value: Any) -> Any:
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise DecodeError(f"{name} is not {description}")
-        return value
-
-    return decode
-
-
-# Each returns the value, or raises `DecodeError` with its name.
-decode_text: Callable[[str, Any], str] = _build_decoder(str, "a string")
-decode_int: Callable[[str, Any], int] = _build_decoder(int, "an integer")
-decode_flag: Callable[[str, Any], bool] = _build_decoder(bool, "true or false")
-decode_float: Callable[[str, Any], float] = _build_decoder(int | float, "a number")
-decode_mapping: Callable[[str, Any], dict[str, Any]] = _build_decoder(dict, "a mapping")
-_decode_list: Callable[[str, Any], list[Any]] = _build_decoder(list, "a list")
+def decode_text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise DecodeError(f"{name} is not a string")
+    return value
 
 
 def decode_optional_text(name: str, value: Any) -> str | None:
     return None if value is None else decode_text(name, value)
+
+
+def decode_int(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise DecodeError(f"{name} is not an integer")
+    return value
+
+
+def decode_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise DecodeError(f"{name} is not true or false")
+    return value
+
+
+def decode_float(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise DecodeError(f"{name} is not a number")
+    return value
+
+
+def decode_mapping(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise DecodeError(f"{name} is not a mapping")
+    return value
 
 
 def decode_metadata(name: str, value: Any) -> Mapping[str, Any]:
@@ -73,7 +100,9 @@ def decode_metadata(name: str, value: Any) -> Mapping[str, Any]:
 
 
 def decode_texts(name: str, value: Any) -> tuple[str, ...]:
-    return tuple(decode_text(name, item) for item in _decode_list(name, value))
+    if not isinstance(value, list):
+        raise DecodeError(f"{name} is not a list")
+    return tuple(decode_text(name, item) for item in value)
 
 
 def decode_text_mapping(name: str, value: Any) -> dict[str, str]:
@@ -180,11 +209,23 @@ def normalize_vectors(given: ArrayLike, dim: int | None = None) -> NDArray[np.fl
     return np.ascontiguousarray(scaled / np.where(length == 0.0, 1.0, length), dtype=np.float32)
 
 
+def is_unit_vector(vector: NDArray[np.float32]) -> bool:
+    """Return True if the vector need not be normalized."""
+    return (
+        isinstance(vector, np.ndarray)
+        and vector.dtype == np.float32
+        and vector.ndim == 1
+        and abs(float(np.vdot(vector, vector)) - 1.0) < _UNIT_TOLERANCE
+    )
+
+
 def prepare_vectors(given: ArrayLike, dim: int) -> NDArray[np.float32]:
     """Return unit vectors for storage. Rows already rounded to float16 stay exact, so that copies are identical."""
     rows = normalize_vectors(given, dim)
     before = np.asarray(given, dtype=np.float32).reshape(rows.shape)
     with np.errstate(over="ignore"):  # a value too large for float16 was not rounded to it
+        if not (pack_vectors(before[:, 0]) == before[:, 0]).any():
+            return rows
         rounded = (pack_vectors(before) == before).all(axis=1)
     rounded &= np.abs(np.linalg.norm(before, axis=1) - 1.0) <= _ROUNDING_TOLERANCE
     return np.where(rounded[:, np.newaxis], before, rows)

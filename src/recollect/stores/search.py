@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.clock import to_micros
-from recollect.stores.codec import normalize_vectors
+from recollect.stores.codec import is_unit_vector, normalize_vectors
 from recollect.stores.filters import Where
 from recollect.stores.writes import Model
 from recollect.types import MemoryItem
@@ -99,8 +99,10 @@ class EvidenceQuery:
     """Predicate that lets a store return no candidates early, before it reads their details."""
 
     def normalize(self) -> EvidenceQuery:
-        """Return the query with a vector of unit length."""
-        return self if self.vector is None else replace(self, vector=normalize_vectors(self.vector)[0])
+        """Return the query with a vector of unit length. Most have one."""
+        if self.vector is None or is_unit_vector(self.vector):
+            return self
+        return replace(self, vector=normalize_vectors(self.vector)[0])
 
 
 class EvidenceLookup(Protocol):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 from recollect.errors import BadInput, BadQuery, BadVector, Conflict, EmbeddingModelMismatch
 from recollect.stores.codec import MAX_PASSAGES, prepare_vectors
@@ -25,7 +24,7 @@ from recollect.stores.writes import (
     Vectors,
     Write,
 )
-from recollect.types import Space
+from recollect.types import MemoryItem, Space
 from recollect.validation import check_count, to_plain_json
 
 # SQLite and PostgreSQL accept this as LIMIT, and no space holds as many items.
@@ -41,21 +40,23 @@ def validate_write(write: Write) -> Write:
     """Return the write as stores keep it; raise `BadInput` if it is invalid."""
     match write:
         case Put():
-            write = _validate_put(write)
+            return _validate_put(write)
         case Embed():
-            write = replace(write, vectors=_validate_vectors(write.vectors, write.model))
+            return dataclasses.replace(write, vectors=_validate_vectors(write.vectors, write.model))
         case Append():
-            write = _validate_append(write)
+            return _validate_append(write)
         case Save():
             _check_save(write)
         case Journal():
             _check_name("task", write.task)
             _check_name("step", write.step)
+            check_text((write.idempotency_key, write.input_sha, write.result, write.error))
         case SetStatus() | DropTask():
             _check_name("task", write.task)
         case Restore():
             _check_restore(write)
-    _check_texts(write)
+        case _:
+            pass
     return write
 
 
@@ -82,13 +83,24 @@ def validate_limit(limit: int) -> int:
 def check_claim(task: str, owner: str, ttl: timedelta) -> None:
     _check_name("task", task)
     _check_name("owner", owner)
-    _check_texts((task, owner))
     check_ttl(ttl)
 
 
 def check_ttl(ttl: timedelta) -> None:
     if not timedelta() < ttl <= _MAX_TTL:
         raise BadInput(f"ttl must be above 0 and at most {_MAX_TTL.days:,} days; got {ttl}")
+
+
+def check_text(texts: Iterable[str | None]) -> None:
+    """Raise `BadInput` if a text has a lone surrogate, which UTF-8 cannot encode."""
+    try:
+        for text in texts:
+            if text is not None and not text.isascii():
+                text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"a text must be valid Unicode; got a lone surrogate at position {error.start}. Decode the text correctly"
+        ) from error
 
 
 def check_last_seq(append: Append, last_seq: int) -> None:
@@ -109,32 +121,41 @@ def build_model_mismatch(stored: Model, given: Model) -> EmbeddingModelMismatch:
 
 
 def _validate_put(put: Put) -> Put:
-    item, vectors = put.item, put.vectors
+    item = put.item
     _check_name("item", item.id)
+    check_text(_iter_item_texts(item))
     if item.turn is not None and not math.isfinite(item.turn.position):
         raise BadInput(f"the position of a turn must be a finite number; got {item.turn.position}")
     # The index stores terms as one text and splits it at white space.
     if put.terms and (" ".join(put.terms).split() != list(put.terms)):
         raise BadInput("a term must be non-empty and without white space")
+    check_text(put.terms or ())
     if item.metadata:
-        item = replace(item, metadata=to_plain_json(dict(item.metadata)))
-    return replace(put, item=item, vectors=None if vectors is None else _validate_vectors(vectors, put.model))
+        item = dataclasses.replace(item, metadata=_validate_metadata(item.metadata))
+    vectors = None if put.vectors is None else _validate_vectors(put.vectors, put.model)
+    if item is put.item and vectors is put.vectors:
+        return put
+    return dataclasses.replace(put, item=item, vectors=vectors)
 
 
 def _validate_append(append: Append) -> Append:
     entry = append.entry
     _check_name("entry", entry.id)
+    check_text((entry.kind, entry.content))
     if append.expect_last is not None:
         check_count("expect_last", append.expect_last)
     if append.cap is not None:
         check_count("cap", append.cap, minimum=1)
     if not math.isfinite(entry.importance):
         raise BadInput(f"importance must be a finite number; got {entry.importance!r}")
-    return replace(append, entry=replace(entry, metadata=to_plain_json(dict(entry.metadata))))
+    if not entry.metadata:
+        return append
+    return dataclasses.replace(append, entry=dataclasses.replace(entry, metadata=_validate_metadata(entry.metadata)))
 
 
 def _check_save(save: Save) -> None:
     _check_name("task", save.task)
+    check_text((save.state,))
     if save.sha256 is not None and not _SHA256.fullmatch(save.sha256):
         raise BadInput(f"sha256 must be 64 hex digits; got {save.sha256!r:.80}. Leave it out to have it computed")
     if save.ttl is not None:
@@ -145,8 +166,10 @@ def _check_save(save: Save) -> None:
 
 def _check_restore(restore: Restore) -> None:
     _check_name("task", restore.task)
+    check_text((restore.known.plan_hash, *(checkpoint.state for checkpoint in restore.checkpoints)))
     for step in restore.steps:
         _check_name("step", step.key)
+        check_text((step.idempotency_key, step.input_sha, step.result, step.error))
     for checkpoint in restore.checkpoints:
         if not checkpoint.intact or checkpoint.version > restore.known.version:
             raise BadInput(
@@ -163,24 +186,34 @@ def _validate_vectors(given: Vectors, model: Model | None) -> Vectors:
     return rows
 
 
+def _validate_metadata(given: object) -> dict[str, object]:
+    plain = to_plain_json(dict(given) if not isinstance(given, dict) else given)  # type: ignore[call-overload]
+    assert isinstance(plain, dict)
+    check_text(_iter_strings(plain))
+    return plain
+
+
+def _iter_strings(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _iter_strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _iter_strings(inner)
+
+
+def _iter_item_texts(item: MemoryItem) -> Iterable[str | None]:
+    yield from (item.content, item.source, item.key, item.superseded_by)
+    yield from (item.scope.tenant, item.scope.user, item.scope.agent, item.scope.session)
+    if item.turn is not None:
+        yield from (item.turn.session, item.turn.speaker)
+    yield from item.derived_from
+
+
 def _check_name(what: str, name: str) -> None:
     if not name:
         raise BadInput(f"the id of the {what} must not be empty")
-
-
-def _check_texts(value: Any) -> None:
-    """Raise `BadInput` if a text of the value has a lone surrogate, which UTF-8 cannot encode."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise BadInput(
-                f"a text must be valid Unicode; got a lone surrogate at position {error.start}. "
-                "Decode the text correctly"
-            ) from error
-    elif isinstance(value, dict | list | tuple):
-        for part in (*value, *value.values()) if isinstance(value, dict) else value:
-            _check_texts(part)
-    elif is_dataclass(value):
-        for field in fields(value):
-            _check_texts(getattr(value, field.name))
+    check_text((name,))

@@ -7,7 +7,6 @@ import re
 import secrets
 import shutil
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -15,18 +14,21 @@ import apsw
 
 from recollect.errors import BadInput, NotFound, StoreCorrupt, StoreFull, StoreUnavailable, WrongKey
 from recollect.stores.sqlite.connection import (
-    CIPHER,
     REKEYED_SUFFIX,
     EncryptionKey,
     check_application_id,
     check_encryption_support,
     connect_briefly,
+    create_private_file,
     get_file_size,
     is_encrypted_with,
+    rekey_connection,
     translate_errors,
 )
 from recollect.validation import format_size
 
+_PAGES_PER_STEP = 256
+_BUSY_TIMEOUT_MS = 2000
 _WIPE_BYTES = 1 << 20
 
 
@@ -40,21 +42,23 @@ def write_backup(connection: apsw.Connection, target: Path, key: EncryptionKey |
     # The first read fixes the snapshot; without it the backup would start again after each write.
     connection.execute("select count(*) from meta").fetchall()
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    is_created = create_private_file(partial)
     try:
         with translate_errors(partial), connect_briefly(partial, key) as copy:
-            with copy.backup("main", connection, "main") as backup:
-                backup.step(-1)
+            copy_pages(connection, copy)
             # Without a write-ahead log the backup is a single file.
             copy.pragma("journal_mode", "delete")
         try:
             os.link(partial, target)
-        except OSError:  # another program has created it, or the file system has no hard links
+        except FileExistsError:
+            raise _build_exists_error(target) from None
+        except OSError:  # a file system without hard links
             if os.path.lexists(target):
                 raise _build_exists_error(target) from None
             partial.replace(target)
     finally:
-        with suppress(OSError):  # it may not exist, nor its directory
-            partial.unlink()
+        if is_created:
+            partial.unlink(missing_ok=True)
 
 
 def write_migration_backup(connection: apsw.Connection, path: Path, key: EncryptionKey | None, schema: int) -> None:
@@ -96,6 +100,13 @@ def delete_migration_backups(path: Path, *, wiped: bool = False) -> None:
         file.unlink(missing_ok=True)
 
 
+def copy_pages(source: apsw.Connection, target: apsw.Connection) -> None:
+    """Copy all pages of one connection's snapshot into another database."""
+    with target.backup("main", source, "main") as backup:
+        while not backup.done:
+            backup.step(_PAGES_PER_STEP)
+
+
 def change_key(path: Path, old: EncryptionKey | None, new: EncryptionKey | None) -> bool:
     """Encrypt a store with another key, for the first time, or decrypt it; return False if it has that key already.
 
@@ -112,7 +123,7 @@ def change_key(path: Path, old: EncryptionKey | None, new: EncryptionKey | None)
         raise WrongKey(
             f"{path} is encrypted with another key already; `recollect key rotate --to FILE` gives it a new one"
         )
-    with translate_errors(path), connect_briefly(path, old) as connection:
+    with translate_errors(path), connect_briefly(path, old, timeout_ms=_BUSY_TIMEOUT_MS) as connection:
         check_application_id(connection, path)
         if not lock_exclusively(connection):
             raise StoreUnavailable(f"{path} is open elsewhere; stop every program that uses it, then change the key")
@@ -143,16 +154,16 @@ def _write_checked_copy(
 ) -> None:
     """Write a copy of a locked store with the new key, check it, and sync it to disk."""
     copy.unlink(missing_ok=True)
+    # The copy must not be readable by more users than the original.
+    os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
         with translate_errors(copy):
             with connect_briefly(copy, old) as target, translate_errors(copy, target):
                 target.execute("pragma temp_store = memory")
                 target.pragma("journal_mode", "off")  # after a crash the next attempt starts with a new copy
-                with target.backup("main", connection, "main") as backup:
-                    backup.step(-1)
+                copy_pages(connection, target)
                 if new is not old:
-                    target.pragma("cipher", CIPHER)
-                    target.pragma("rekey", "" if new is None else new.derive_pragma_key(new.create_salt()))
+                    rekey_connection(target, new)
             with connect_briefly(copy, new) as target:
                 result = target.execute("pragma quick_check").get
             if result != "ok":

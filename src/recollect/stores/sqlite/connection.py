@@ -67,19 +67,20 @@ class EncryptionKey:
         return "EncryptionKey(not shown)"
 
     def create_salt(self) -> bytes:
-        return self._add_mark(secrets.token_bytes(_NONCE_BYTES))
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._compute_mark(nonce)
 
     def is_key_for(self, salt: bytes) -> bool:
-        return hmac.compare_digest(salt, self._add_mark(salt[:_NONCE_BYTES]))
+        return hmac.compare_digest(salt[_NONCE_BYTES:_SALT_BYTES], self._compute_mark(salt[:_NONCE_BYTES]))
 
     def derive_pragma_key(self, salt: bytes) -> str:
         """Return the page key and the salt in the form of SQLite's `key` pragma."""
         master = _derive_master_key(self._secret, salt[:_NONCE_BYTES])
         return f"raw:{hashlib.blake2b(b'pages', key=master, digest_size=32).hexdigest()}{salt.hex()}"
 
-    def _add_mark(self, nonce: bytes) -> bytes:
+    def _compute_mark(self, nonce: bytes) -> bytes:
         master = _derive_master_key(self._secret, nonce)
-        return nonce + hashlib.blake2b(b"mark", key=master, digest_size=_SALT_BYTES - _NONCE_BYTES).digest()
+        return hashlib.blake2b(b"mark", key=master, digest_size=_SALT_BYTES - _NONCE_BYTES).digest()
 
 
 @lru_cache(maxsize=16)
@@ -138,9 +139,12 @@ PAGE_BYTES = 8192
 # The suffix of the copy that `change_key` writes before it replaces the file.
 REKEYED_SUFFIX = "-rekeyed"
 
-CIPHER = "aegis"  # docs/decisions/015-file-encryption.md has the figures
+_CIPHER = "aegis"  # docs/decisions/015-file-encryption.md has the figures
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+_JOURNAL_PAGE_COUNT = slice(16, 20)  # pages before the transaction; 0 if it created the file
+# These header bytes stay plain in an encrypted file: the page size, and constants of the format.
+_PAGE_SIZE_FIELD, _CONSTANT_FIELD = slice(16, 18), slice(21, 24)
 _HEADER_BYTES = 24
 
 
@@ -151,24 +155,31 @@ def connect_with_key(path: Path, key: EncryptionKey | None) -> apsw.Connection:
     trust what is in a journal.
     """
     salt = _find_salt(path, key)
-    # SQLite gives its log and journal the permissions of the file. It reports every problem better than `os.open` does.
-    # O_EXCL does not follow a dangling symbolic link, which another user may have put there.
-    with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    create_private_file(path)
     connection = apsw.Connection(str(path))
     if key is not None and salt is not None:
-        connection.pragma("cipher", CIPHER)
-        connection.pragma("key", key.derive_pragma_key(salt))
-        connection.pragma("page_size", PAGE_BYTES)
+        try:
+            connection.pragma("cipher", _CIPHER)
+            connection.pragma("key", key.derive_pragma_key(salt))
+            connection.pragma("page_size", PAGE_BYTES)
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
 @contextlib.contextmanager
-def connect_briefly(path: Path, key: EncryptionKey | None, *, timeout_ms: int = 2000) -> Iterator[apsw.Connection]:
+def connect_briefly(
+    path: Path, key: EncryptionKey | None, *, timeout_ms: int | None = None
+) -> Iterator[apsw.Connection]:
     """Open a connection that waits at most `timeout_ms` for locks, and close it afterwards."""
-    with contextlib.closing(connect_with_key(path, key)) as connection:
-        connection.set_busy_timeout(timeout_ms)
+    connection = connect_with_key(path, key)
+    try:
+        if timeout_ms is not None:
+            connection.set_busy_timeout(timeout_ms)
         yield connection
+    finally:
+        connection.close()
 
 
 def is_encrypted_with(path: Path, key: EncryptionKey | None) -> bool:
@@ -177,6 +188,25 @@ def is_encrypted_with(path: Path, key: EncryptionKey | None) -> bool:
     if key is None:
         return header.startswith(_SQLITE_MAGIC)
     return len(header) == _HEADER_BYTES and key.is_key_for(header[:_SALT_BYTES])
+
+
+def create_private_file(path: Path) -> bool:
+    """Create a file that only its owner can access, and return whether it is new.
+
+    SQLite gives its log and journal the same permissions.
+    """
+    try:
+        # O_EXCL does not follow a dangling symbolic link, which another user may have put there.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:  # the file exists; SQLite reports every other problem better
+        return False
+    return True
+
+
+def rekey_connection(connection: apsw.Connection, key: EncryptionKey | None) -> None:
+    """Encrypt every page with another key, or decrypt it. No other connection may have the file open."""
+    connection.pragma("cipher", _CIPHER)
+    connection.pragma("rekey", "" if key is None else key.derive_pragma_key(key.create_salt()))
 
 
 def check_encryption_support() -> None:
@@ -204,8 +234,8 @@ def _find_salt(path: Path, key: EncryptionKey | None) -> bytes | None:
         return None if key is None else key.create_salt()
     if key is not None and key.is_key_for(header[:_SALT_BYTES]):
         return header[:_SALT_BYTES]
-    # These bytes stay plain in an encrypted file: the page size, and constants of the format.
-    if header[16:18] != b"\x20\x00" or header[21:] != b"\x40\x20\x20":
+    is_database = header[_PAGE_SIZE_FIELD] == b"\x20\x00" and header[_CONSTANT_FIELD] == b"\x40\x20\x20"
+    if len(header) < _HEADER_BYTES or not is_database:
         raise StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
     if key is None:
         raise KeyNeeded(
@@ -236,38 +266,46 @@ def _is_unfinished(path: Path) -> bool:
     if not journal.is_file():
         return False
     with journal.open("rb") as file:
-        header = file.read(20)
-    return header.startswith(_JOURNAL_MAGIC) and header[16:] == bytes(4)  # there were no pages before
+        header = file.read(_JOURNAL_PAGE_COUNT.stop)
+    return header.startswith(_JOURNAL_MAGIC) and header[_JOURNAL_PAGE_COUNT] == bytes(4)
 
 
 # Connections of an open store
 
 APPLICATION_ID = 0x5265636F  # "Reco" in the file header
 
-_CACHE_KIB = 16 << 10
 _LOCK_TIMEOUT_SECONDS = 60.0
 # SQLite reports only ENOSPC as SQLITE_FULL; a file size limit or a disk quota is an I/O error.
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 _MAX_REOPENS = 3
 
 
-def open_connection(path: Path, *, writes: bool, key: EncryptionKey | None = None) -> apsw.Connection:
+class _FileReplaced(Exception):
+    """Another process has replaced the file between its check and its opening."""
+
+
+def open_connection(
+    path: Path, *, writes: bool, cache_mib: int = 16, key: EncryptionKey | None = None
+) -> apsw.Connection:
     """Open and configure a connection to an existing or a new store file. Raises a `RecollectError`."""
     with translate_errors(path):
         reopens = _MAX_REOPENS
         while True:
             connection = connect_with_key(path, key)
             try:
-                _configure_connection(connection, writes=writes)
+                _configure_connection(connection, writes=writes, cache_mib=cache_mib)
                 if writes:
                     _prepare_for_writing(connection, path, strict=reopens > 0)
                 return connection
-            except BaseException as error:
+            except (apsw.NotADBError, _FileReplaced):
+                # Another process has created the file or changed its key since the header was read.
                 connection.close()
-                # Another process may have created the file or changed its key since the header was read.
-                if not isinstance(error, apsw.NotADBError) or not reopens:
+                if not reopens:
                     raise
                 reopens -= 1
+            except BaseException:
+                connection.close()
+                raise
 
 
 @contextlib.contextmanager
@@ -276,14 +314,21 @@ def translate_errors(path: Path, connection: apsw.Connection | None = None) -> I
     try:
         yield
     except apsw.Error as error:
-        os_error = connection.system_errno if connection is not None and isinstance(error, apsw.IOError) else 0
-        raise _convert_error(apsw.FullError() if os_error in _DISK_FULL_ERRNOS else error, path) from error
+        full = (
+            isinstance(error, apsw.IOError) and connection is not None and connection.system_errno in _DISK_FULL_ERRNOS
+        )
+        raise _convert_error(apsw.FullError() if full else error, path) from error
     except json.JSONDecodeError as error:
         raise StoreCorrupt(f"{path} has a row that cannot be read ({error}); restore a backup") from error
     except UnicodeEncodeError as error:
         raise BadInput(
             f"a text has half a character (a lone surrogate) at {error.start}; decode it properly"
         ) from error
+
+
+def begin_immediate(connection: apsw.Connection) -> None:
+    """Begin a transaction with the write lock: one that starts as a reader could not wait for it later."""
+    connection.execute("begin immediate")
 
 
 def truncate_wal(connection: apsw.Connection) -> bool:
@@ -312,12 +357,12 @@ def get_file_size(path: Path) -> int:
         return 0
 
 
-def _configure_connection(connection: apsw.Connection, *, writes: bool) -> None:
+def _configure_connection(connection: apsw.Connection, *, writes: bool, cache_mib: int) -> None:
     connection.set_busy_handler(create_busy_handler())
     connection.execute("pragma foreign_keys = off")
     connection.execute("pragma secure_delete = on")
     connection.execute("pragma temp_store = memory")
-    connection.pragma("cache_size", -_CACHE_KIB)
+    connection.pragma("cache_size", -1024 * cache_mib)
     if not writes:
         connection.execute("pragma query_only = on")
 
@@ -330,16 +375,9 @@ def _prepare_for_writing(connection: apsw.Connection, path: Path, *, strict: boo
     moved = ctypes.c_int(0)
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
     if strict and moved.value:
-        raise apsw.NotADBError
+        raise _FileReplaced
     connection.pragma("page_size", PAGE_BYTES)
-    wait, tries, mode = create_busy_handler(), 0, None
-    while mode is None:  # SQLite does not call the busy handler if two connections change the mode at once
-        try:
-            mode = connection.pragma("journal_mode", "wal")
-        except apsw.BusyError:
-            if not wait(tries):
-                raise
-            tries += 1
+    mode = _enable_wal(connection)
     if mode != "wal":
         raise StoreUnavailable(
             f"this file system cannot share memory between processes (journal mode {mode!r}); "
@@ -348,6 +386,18 @@ def _prepare_for_writing(connection: apsw.Connection, path: Path, *, strict: boo
     connection.execute("pragma synchronous = full")
     # `change_key` needs the file alone, so a copy that exists now is from a killed process.
     path.with_name(path.name + REKEYED_SUFFIX).unlink(missing_ok=True)
+
+
+def _enable_wal(connection: apsw.Connection) -> str:
+    """Return the journal mode. SQLite does not call the busy handler if two connections change it at once."""
+    wait, tries = create_busy_handler(), 0
+    while True:
+        try:
+            return str(connection.pragma("journal_mode", "wal"))
+        except apsw.BusyError:
+            if not wait(tries):
+                raise
+            tries += 1
 
 
 def create_busy_handler(seconds: float = _LOCK_TIMEOUT_SECONDS) -> Callable[[int], bool]:
@@ -386,14 +436,17 @@ def _convert_error(error: apsw.Error, path: Path) -> RecollectError:
         case apsw.TooBigError():
             return BadInput("a text is larger than a store takes (about a gigabyte); split it")
         case apsw.CantOpenError():
-            advice = f"check that {path.parent} is writable"
-            if not path.parent.exists():
-                advice = f"the directory {path.parent} does not exist; create it"
-            elif path.is_dir():
-                advice = "it is a directory; name a file"
-            return StoreUnavailable(f"{path} cannot be opened: {advice}")
+            return StoreUnavailable(f"{path} cannot be opened: {_explain_open_failure(path)}")
         case _:
             return StoreUnavailable(f"SQLite could not use {path}: {error}")
+
+
+def _explain_open_failure(path: Path) -> str:
+    if not path.parent.exists():
+        return f"the directory {path.parent} does not exist; create it"
+    if path.is_dir():
+        return "it is a directory; name a file"
+    return f"check that {path.parent} is writable"
 
 
 # Raw page access

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
+import numpy as np
+from numpy.typing import NDArray
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import BadInput, Conflict
-from recollect.stores.base import get_space_names
 from recollect.stores.codec import (
     DECODE_ERRORS,
     build_corrupt_error,
@@ -30,8 +32,8 @@ from recollect.stores.validation import build_model_mismatch
 from recollect.stores.writes import Delete, Embed, Model, Put, RecordWrite, Touch, Vectors
 from recollect.types import EMPTY_MAPPING, MemoryItem, Scope, Space, Turn
 
-# Places: the rowid of an item or entry is its space's id and its number in the space. That of a vector is the place of
-# its item and the number of the passage.
+# Places: the rowid of an item or entry is its space's id and its number in the space. A vector's is its item's place
+# and the number of its passage.
 
 SEQ_BITS = 28
 MAX_SEQ = (1 << SEQ_BITS) - 1
@@ -41,6 +43,10 @@ PART_BITS = 6
 def encode_place(space: int, seq: int) -> int:
     """Return the rowid of an item or entry."""
     return space << SEQ_BITS | seq
+
+
+def decode_seqs(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    return places & MAX_SEQ
 
 
 def get_place_range(space: int) -> tuple[int, int]:
@@ -55,14 +61,17 @@ def get_vector_range(first_place: int, last_place: int) -> tuple[int, int]:
 
 # Rows
 
-_TIME_COLUMNS = ("created_at", "last_accessed", "valid_from", "valid_to", "expires_at", "decayed_at", "learned_at")
-# Columns that have the names of an item's fields. The first four are not changed by an update.
-_FIELD_COLUMNS = (
-    "id", "version", "access_count", "last_accessed", "content", "importance", "created_at", "valid_from", "valid_to",
-    "superseded_by", "expires_at", "source", "trust", "key", "pinned", "decayed_at", "learned_at",
+ITEM_COLUMNS = """
+    id, version, content, metadata, importance, access_count, last_accessed, created_at, valid_from, valid_to,
+    superseded_by, expires_at, source, trust, key, session, position, speaker, derived_from,
+    by_user, by_agent, by_session, pinned, decayed_at, learned_at"""
+
+_ENCODED_COLUMNS = (
+    "content", "metadata", "importance", "created_at", "valid_from", "valid_to", "superseded_by", "expires_at",
+    "source", "trust", "key", "session", "position", "speaker", "derived_from", "by_user", "by_agent", "by_session",
+    "pinned", "decayed_at", "learned_at", "terms", "length", "passages",
 )  # fmt: skip
-_OTHER_COLUMNS = ("metadata", "derived_from", "session", "position", "speaker", "by_user", "by_agent", "by_session")
-ITEM_COLUMNS = ", ".join((*_FIELD_COLUMNS, *_OTHER_COLUMNS))
+BRIEF_COLUMNS = "id, session, position, speaker, created_at, importance, trust, source, length, passages"
 
 
 def to_optional_micros(moment: datetime | None) -> int | None:
@@ -82,57 +91,88 @@ def load_metadata(text: str) -> Mapping[str, Any]:
     return EMPTY_MAPPING if text == "{}" else MappingProxyType(decode_mapping("metadata", json.loads(text)))
 
 
-def encode_item(item: MemoryItem, terms: Sequence[str]) -> dict[str, Any]:
-    """Return the values of a row by column."""
+def encode_item(item: MemoryItem, terms: Sequence[str], passages: int | None) -> tuple[Any, ...]:
+    """Return the values of `_ENCODED_COLUMNS`."""
     turn = item.turn
-    values = {name: getattr(item, name) for name in _FIELD_COLUMNS}
-    for name in _TIME_COLUMNS:
-        values[name] = to_optional_micros(values[name])
-    return values | {
-        "metadata": dump_json(dict(item.metadata)),
-        "derived_from": dump_json(list(item.derived_from)),
-        "session": turn.session if turn else None,
-        "position": float(turn.position) if turn else None,
-        "speaker": turn.speaker if turn else None,
-        "by_user": item.scope.user,
-        "by_agent": item.scope.agent,
-        "by_session": item.scope.session,
-        "terms": " ".join(terms),
-        "length": len(terms),
-    }
+    return (
+        item.content,
+        dump_json(dict(item.metadata)),
+        item.importance,
+        to_micros(item.created_at),
+        to_optional_micros(item.valid_from),
+        to_optional_micros(item.valid_to),
+        item.superseded_by,
+        to_optional_micros(item.expires_at),
+        item.source,
+        item.trust,
+        item.key,
+        turn.session if turn else None,
+        float(turn.position) if turn else None,
+        turn.speaker if turn else None,
+        dump_json(list(item.derived_from)),
+        item.scope.user,
+        item.scope.agent,
+        item.scope.session,
+        int(item.pinned),
+        to_optional_micros(item.decayed_at),
+        to_optional_micros(item.learned_at),
+        " ".join(terms),
+        len(terms),
+        passages,
+    )
 
 
 # Creating a scope validates it, and nearly all rows of one answer share theirs.
-build_scope = lru_cache(maxsize=1024)(Scope)
+_build_scope = lru_cache(maxsize=1024)(Scope)
+
+
+def clear_scope_cache() -> None:
+    """Drop the cached names of scopes."""
+    _build_scope.cache_clear()
 
 
 def decode_item(space: Space, row: tuple[Any, ...]) -> MemoryItem:
-    *fields, metadata, derived_from, session, position, speaker, by_user, by_agent, by_session = row
+    session, position, speaker = row[15:18]
     try:
-        values: dict[str, Any] = dict(zip(_FIELD_COLUMNS, fields, strict=True))
-        for name in _TIME_COLUMNS:
-            if values[name] is not None:
-                values[name] = from_micros(values[name])
-        values["pinned"] = bool(values["pinned"])
         return MemoryItem(
-            **values,
-            metadata=load_metadata(metadata),
-            derived_from=decode_texts("derived_from", json.loads(derived_from)) if derived_from != "[]" else (),
+            id=row[0],
+            version=row[1],
+            content=row[2],
+            metadata=load_metadata(row[3]),
+            importance=row[4],
+            access_count=row[5],
+            last_accessed=from_optional_micros(row[6]),
+            created_at=from_micros(row[7]),
+            valid_from=from_optional_micros(row[8]),
+            valid_to=from_optional_micros(row[9]),
+            superseded_by=row[10],
+            expires_at=from_optional_micros(row[11]),
+            source=row[12],
+            trust=row[13],
+            key=row[14],
             turn=None if session is None else Turn(session, position, speaker),
-            scope=build_scope(space.tenant, by_user, by_agent, by_session),
+            derived_from=decode_texts("derived_from", json.loads(row[18])) if row[18] != "[]" else (),
+            scope=_build_scope(space.tenant, row[19], row[20], row[21]),
+            pinned=bool(row[22]),
+            decayed_at=from_optional_micros(row[23]),
+            learned_at=from_optional_micros(row[24]),
             tier=space.tier,
         )
     except DECODE_ERRORS as error:
         raise build_corrupt_error(f"the row of item {row[0]!r:.80}", error) from error
 
 
-def find_space_id(connection: apsw.Connection, space: Space) -> int:
-    """Return the id of a space; 0, which no space has, if nothing was stored in it."""
+def get_space_key(space: Space) -> tuple[str, str, str, str, str]:
+    return space.tenant, space.tier, space.user, space.agent, space.session
+
+
+def find_space_id(connection: apsw.Connection, space: Space) -> int | None:
+    """Return the id of a space; None if nothing was stored in it."""
     id: int | None = connection.execute(
         "select id from spaces where tenant = ? and tier = ? and user = ? and agent = ? and session = ?",
-        get_space_names(space),
+        get_space_key(space),
     ).get
-    return id or 0
+    return id
 
 
 # Full-text terms. Each carries its space, so that a search reads and counts the terms of one space only.
@@ -150,13 +190,29 @@ def encode_term(space: int, term: str) -> str:
     return f"{space:x}_{term}"
 
 
-def replace_terms(connection: apsw.Connection, space: int, place: int, old: Sequence[str], new: Sequence[str]) -> None:
-    """Replace the indexed terms of an item. `old` must be those that were indexed: the index stores no text."""
-    removed, added = (" ".join(encode_term(space, term) for term in terms) for terms in (old, new))
-    if removed:
-        connection.execute("insert into words (words, rowid, terms) values ('delete', ?, ?)", (place, removed))
-    if added:
-        connection.execute("insert into words (rowid, terms) values (?, ?)", (place, added))
+def index_terms(connection: apsw.Connection, space: int, place: int, terms: Sequence[str]) -> None:
+    if terms:
+        document = " ".join(encode_term(space, term) for term in terms)
+        connection.execute("insert into words (rowid, terms) values (?, ?)", (place, document))
+
+
+def unindex_terms(connection: apsw.Connection, space: int, place: int, terms: Sequence[str]) -> None:
+    """Remove an item's terms, which must be those that were indexed: the index stores no text."""
+    if terms:
+        document = " ".join(encode_term(space, term) for term in terms)
+        connection.execute("insert into words (words, rowid, terms) values ('delete', ?, ?)", (place, document))
+
+
+def find_postings(connection: apsw.Connection, space: int, term: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the places of the items with a term, ascending, and how often each has it."""
+    # For a term in thousands of items, one joined text is three times faster than a row per occurrence.
+    joined = connection.execute(
+        "select group_concat(doc) from occurrences where term = ?", (encode_term(space, term),)
+    ).get
+    if not joined:
+        return np.empty(0, np.int64), np.empty(0, np.float64)
+    places, counts = np.unique(np.fromstring(str(joined), np.int64, sep=","), return_counts=True)
+    return places, counts.astype(np.float64)
 
 
 # Vectors: two tables, called generations. One is active, the other is filled while a new model is prepared.
@@ -170,24 +226,20 @@ def build_for_each_generation(statement: str) -> dict[str, str]:
 _INSERT_VECTOR = build_for_each_generation("insert or replace into VECTORS (id, data) values (?, ?)")
 DELETE_VECTORS = build_for_each_generation("delete from VECTORS where id >= ? and id < ?")
 _DELETE_ALL_VECTORS = build_for_each_generation("delete from VECTORS")
-SELECT_UNEMBEDDED = build_for_each_generation(f"""
-    select s.tenant, s.tier, s.user, s.agent, s.session, r.*
-    from (
-        select space, place, {ITEM_COLUMNS} from records
-        where not exists (select 1 from VECTORS v where v.id = records.place << 6)
-        order by place limit ?
-    ) r
-    join spaces s on s.id = r.space
-    order by r.place""")  # noqa: S608
+SELECT_UNEMBEDDED = build_for_each_generation("""
+    select place
+    from records
+    where not exists (select 1 from VECTORS v where v.id = records.place << 6)
+    order by place
+    limit ?""")
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteVectorTable:
-    """The active model, the generation of its vectors, and the model whose vectors are in the other generation."""
+    """The active model and the generation of its vectors."""
 
     model: Model
     generation: str
-    preparing: Model | None = None
 
     @property
     def other_generation(self) -> str:
@@ -196,12 +248,8 @@ class SqliteVectorTable:
 
 def load_active_table(connection: apsw.Connection) -> SqliteVectorTable | None:
     """Return the active table; None if the store has no model yet."""
-    values = dict(connection.execute("select name, value from meta where name in ('model', 'generation', 'preparing')"))
-    model, preparing = values.get("model"), values.get("preparing")
-    if model is None:
-        return None
-    prepared = None if preparing is None else parse_model(preparing)
-    return SqliteVectorTable(parse_model(model), values.get("generation", "a"), prepared)
+    model, generation = _read_meta(connection, "model"), _read_meta(connection, "generation")
+    return SqliteVectorTable(parse_model(model), generation or "a") if model else None
 
 
 def adopt_model(connection: apsw.Connection, model: Model) -> SqliteVectorTable:
@@ -219,7 +267,7 @@ def adopt_model(connection: apsw.Connection, model: Model) -> SqliteVectorTable:
 def prepare_model(connection: apsw.Connection, model: Model) -> SqliteVectorTable:
     """Start or continue to prepare a model. Vectors of another model in preparation are deleted."""
     table = load_active_table(connection) or adopt_model(connection, model)
-    if table.preparing != model:
+    if _read_meta(connection, "preparing") != json.dumps(asdict(model)):
         connection.execute(_DELETE_ALL_VECTORS[table.other_generation])
         write_meta(connection, "preparing", json.dumps(asdict(model)))
     return table
@@ -228,7 +276,7 @@ def prepare_model(connection: apsw.Connection, model: Model) -> SqliteVectorTabl
 def switch_model(connection: apsw.Connection, model: Model) -> None:
     """Activate the prepared model and delete the old vectors. Raises `Conflict` if an item lacks its new vectors."""
     table = load_active_table(connection)
-    if table is not None and (table.model, table.preparing) == (model, None):
+    if table is not None and table.model == model and _read_meta(connection, "preparing") is None:
         return
     table = prepare_model(connection, model)
     if connection.execute(SELECT_UNEMBEDDED[table.other_generation], (1,)).get is not None:
@@ -247,24 +295,71 @@ def parse_model(text: str) -> Model:
     return Model.decode(**json.loads(text))
 
 
+def _read_meta(connection: apsw.Connection, name: str) -> str | None:
+    value: str | None = connection.execute("select value from meta where name = ?", (name,)).get
+    return value
+
+
 def write_meta(connection: apsw.Connection, name: str, value: str) -> None:
-    connection.execute("insert or replace into meta (name, value) values (?, ?)", (name, value))
+    connection.execute(
+        "insert into meta (name, value) values (?, ?) on conflict do update set value = excluded.value", (name, value)
+    )
+
+
+# Access counts
+
+
+class ItemAccess(NamedTuple):
+    """Accesses of an item that are not written yet, and the time of the last one in microseconds."""
+
+    times: int
+    last_at: int
+
+
+AccessCounts = dict[Space, dict[str, ItemAccess]]
+
+
+class SqliteAccessBuffer:
+    """Accesses that are not written yet, by space and id.
+
+    After each commit all readers reload their page caches, which is the largest cost of a search. So the accesses of
+    several searches are written together, and readers add those that are still pending.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pending: AccessCounts = {}
+
+    def add(self, touch: Touch) -> None:
+        at = to_micros(touch.at)
+        with self._lock:
+            counts = self._pending.setdefault(touch.space, {})
+            for id in touch.ids:
+                times, last_at = counts.get(id, (0, at))
+                counts[id] = ItemAccess(times + 1, max(last_at, at))
+
+    def take(self) -> AccessCounts:
+        """Remove and return everything, for the caller to write."""
+        with self._lock:
+            taken, self._pending = self._pending, {}
+            return taken
+
+    def get_pending(self, space: Space, ids: Iterable[str]) -> dict[str, ItemAccess]:
+        with self._lock:
+            counts = self._pending.get(space)
+            return {id: counts[id] for id in ids if id in counts} if counts else {}
 
 
 # Writing
 
-_UPDATED_COLUMNS = (*_FIELD_COLUMNS[4:], *_OTHER_COLUMNS, "terms", "length")
 _INSERT_RECORD = f"""
-    insert into records
-        (place, space, id, version, access_count, last_accessed, passages, {", ".join(_UPDATED_COLUMNS)})
-    values
-        (:place, :space, :id, 1, :access_count, :last_accessed, coalesce(:passages, 1), :{", :".join(_UPDATED_COLUMNS)})
-    """  # noqa: S608
+    insert into records (place, space, id, version, access_count, last_accessed, {", ".join(_ENCODED_COLUMNS)})
+    values (?, ?, ?, 1, ?, ?, {", ".join("?" * len(_ENCODED_COLUMNS))})"""  # noqa: S608
 _UPDATE_RECORD = f"""
     update records
-    set version = version + 1, {", ".join(f"{name} = :{name}" for name in _UPDATED_COLUMNS)},
-        passages = coalesce(:passages, passages)
-    where place = :place"""  # noqa: S608
+    set version = version + 1, {", ".join(f"{name} = ?" for name in _ENCODED_COLUMNS[:-1])},
+        passages = coalesce(?, passages)
+    where place = ?"""  # noqa: S608
 
 # The id of an erased space and its fences are never reused.
 _INSERT_SPACE = """
@@ -293,79 +388,92 @@ class SqliteRecordWriter:
             case Delete():
                 self._delete(write)
             case Touch():
-                at = to_micros(write.at)
-                self.add_accesses({(write.space, id): (times, at) for id, times in Counter(write.ids).items()})
+                at, counts = to_micros(write.at), Counter(write.ids)
+                self.add_accesses(write.space, {id: ItemAccess(times, at) for id, times in counts.items()})
             case Embed():
                 self._embed(write)
 
     def get_or_create_space(self, space: Space) -> int:
-        if space not in self._space_ids:
+        id = self._space_ids.get(space)
+        if id is None:
             id = find_space_id(self._connection, space)
-            self._space_ids[space] = id or self._connection.execute(_INSERT_SPACE, get_space_names(space)).get
-        return self._space_ids[space]
+            if id is None:
+                id = int(self._connection.execute(_INSERT_SPACE, get_space_key(space)).get)
+            self._space_ids[space] = id
+        return id
 
-    def add_accesses(self, accesses: Mapping[tuple[Space, str], tuple[int, int]]) -> None:
-        """Add numbers of accesses and their last time by space and id; items deleted meanwhile are skipped."""
+    def add_accesses(self, space: Space, accesses: Mapping[str, ItemAccess]) -> None:
+        """Add to the stored counts; items that have been deleted meanwhile are skipped."""
+        space_id = self.get_or_create_space(space)
         self._connection.executemany(
             """
             update records
             set access_count = access_count + ?1, last_accessed = max(coalesce(last_accessed, ?2), ?2)
             where space = ?3 and id = ?4""",
-            [(*counts, self.get_or_create_space(space), id) for (space, id), counts in accesses.items()],
+            [(access.times, access.last_at, space_id, id) for id, access in accesses.items()],
         )
 
     def _put(self, put: Put) -> None:
-        """Store an item. The terms and vectors of a stored one stay if the write has none."""
         space = self.get_or_create_space(put.space)
         row = self._find_row(space, put.item.id)
         if put.expect is not None:
             _check_version(put.item.id, row[1] if row else 0, put.expect)
-        old = tuple(row[2].split()) if row else ()
-        new = old if put.terms is None else put.terms
-        passages = None if put.vectors is None else len(put.vectors)
-        values = encode_item(put.item, new) | {"space": space, "passages": passages}
         if row is None:
-            place = self._allocate_place(space, len(new))
-            self._connection.execute(_INSERT_RECORD, values | {"place": place})
+            self._insert(put, space)
         else:
-            place = row[0]
-            self._connection.execute(_UPDATE_RECORD, values | {"place": place})
-            if new != old or put.vectors is not None:
-                self._connection.execute(
-                    "update spaces set rewrites = rewrites + 1, words = words + ? where id = ?",
-                    (len(new) - row[3], space),
-                )
-        if new != old:
-            replace_terms(self._connection, space, place, old, new)
-        if put.vectors is not None and put.model is not None:
-            self._delete_vectors(place)
-            if self._vector_table is None or self._vector_table.model != put.model:
-                self._vector_table = adopt_model(self._connection, put.model)
-            self._insert_vectors(self._vector_table.generation, place, put.vectors)
+            self._replace(put, space, row)
         for path in iter_metadata_paths(put.item.metadata):
             if (space, path) not in self._saved_paths:
                 self._connection.execute("insert or ignore into paths (space, path) values (?, ?)", (space, path))
                 self._saved_paths.add((space, path))
 
     def _find_row(self, space: int, id: str) -> tuple[Any, ...] | None:
-        """Return place, version, terms and length of an item."""
+        """Return place, version, terms, length and speaker of an item."""
         return self._connection.execute(
-            "select place, version, terms, length from records where space = ? and id = ?", (space, id)
+            "select place, version, terms, length, speaker from records where space = ? and id = ?", (space, id)
         ).fetchone()
 
-    def _allocate_place(self, space: int, terms: int) -> int:
-        """Return the place of a new item with this number of terms, and count both."""
+    def _insert(self, put: Put, space: int) -> None:
+        terms = put.terms or ()
         seq = self._connection.execute(
             """
             update spaces
             set next_seq = next_seq + 1, items = items + 1, words = words + ?
             where id = ?
             returning next_seq""",
-            (terms, space),
+            (len(terms), space),
         ).get
         if seq > MAX_SEQ:
             raise BadInput(f"one scope holds at most {MAX_SEQ + 1:,} items over its life; start another")
-        return encode_place(space, seq)
+        place = encode_place(space, seq)
+        values = encode_item(put.item, terms, 1 if put.vectors is None else len(put.vectors))
+        accesses = (put.item.access_count, to_optional_micros(put.item.last_accessed))
+        self._connection.execute(_INSERT_RECORD, (place, space, put.item.id, *accesses, *values))
+        index_terms(self._connection, space, place, terms)
+        if put.vectors is not None:
+            self._insert_vectors(self._get_vector_table(put.model).generation, place, put.vectors)
+
+    def _replace(self, put: Put, space: int, row: tuple[Any, ...]) -> None:
+        """Update a stored item. Its terms and vectors stay if the write has none."""
+        place, _, stored_terms, length, speaker = row
+        old = tuple(stored_terms.split())
+        new = old if put.terms is None else put.terms
+        values = encode_item(put.item, new, None if put.vectors is None else len(put.vectors))
+        self._connection.execute(_UPDATE_RECORD, (*values, place))
+        is_rewritten = speaker != (put.item.turn.speaker if put.item.turn else None)
+        if new != old:
+            unindex_terms(self._connection, space, place, old)
+            index_terms(self._connection, space, place, new)
+            is_rewritten = True
+        if put.vectors is not None:
+            table = self._get_vector_table(put.model)
+            self._delete_vectors(place)
+            self._insert_vectors(table.generation, place, put.vectors)
+            is_rewritten = True
+        if is_rewritten:
+            self._connection.execute(
+                "update spaces set rewrites = rewrites + 1, words = words + ? where id = ?", (len(new) - length, space)
+            )
 
     def _delete(self, delete: Delete) -> None:
         space = self.get_or_create_space(delete.space)
@@ -374,9 +482,9 @@ class SqliteRecordWriter:
             _check_version(delete.id, row[1] if row else None, delete.expect)
         if row is None:
             return
-        place, _, terms, length = row
+        place, _, terms, length, _ = row
         self._connection.execute("delete from records where place = ?", (place,))
-        replace_terms(self._connection, space, place, terms.split(), ())
+        unindex_terms(self._connection, space, place, tuple(terms.split()))
         self._delete_vectors(place)
         self._connection.execute(
             "update spaces set rewrites = rewrites + 1, items = items - 1, words = words - ? where id = ?",
@@ -386,13 +494,23 @@ class SqliteRecordWriter:
     def _embed(self, embed: Embed) -> None:
         space = self.get_or_create_space(embed.space)
         table = load_active_table(self._connection)
-        if table is None or table.preparing != embed.model:
+        if table is None or _read_meta(self._connection, "preparing") != json.dumps(asdict(embed.model)):
             raise Conflict(f"{embed.model.name!r} is not being prepared; call `find_unembedded` with it first")
         row = self._find_row(space, embed.id)
         if row is not None and embed.expect in (None, row[1]):
             place, generation = row[0], table.other_generation
             self._connection.execute(DELETE_VECTORS[generation], get_vector_range(place, place))
             self._insert_vectors(generation, place, embed.vectors)
+
+    def _get_vector_table(self, model: Model | None) -> SqliteVectorTable:
+        """Return the active table. Raises `EmbeddingModelMismatch` if it belongs to another model."""
+        if model is None:
+            raise BadInput("a Put with vectors must name the model that made them; got model=None")
+        if self._vector_table is None:
+            self._vector_table = adopt_model(self._connection, model)
+        if self._vector_table.model != model:
+            raise build_model_mismatch(self._vector_table.model, model)
+        return self._vector_table
 
     def _insert_vectors(self, generation: str, place: int, vectors: Vectors) -> None:
         rows = [(place << PART_BITS | part, row.tobytes()) for part, row in enumerate(pack_vectors(vectors))]

@@ -47,7 +47,6 @@ _PADDING = "\0"
 _MAX_UNPADDED_BYTES = 8000
 
 _TASK_FIELDS = tuple(field.name for field in fields(Task))
-_TIME_FIELDS, _DURATION_FIELDS = ("renewed_at", "expires_at", "created_at", "updated_at"), ("lease_ttl", "ttl")
 _TASK_COLUMNS = ", ".join(_TASK_FIELDS)
 _NOTE_FIELDS = ("status", "attempts", "fence", "idempotency_key", "input_sha", "result", "error")
 _LEASED_CONDITION = "owner is not null and renewed_at <= ?1 and renewed_at + lease_ttl > ?1"
@@ -55,25 +54,29 @@ _LIVE_CONDITION = f"(expires_at is null or expires_at > ?1 or ({_LEASED_CONDITIO
 
 _SELECT_TASK = f"select {_TASK_COLUMNS} from tasks where space = ? and id = ?"  # noqa: S608
 _SELECT_TASKS = f"""
-    select {_TASK_COLUMNS} from tasks
+    select {_TASK_COLUMNS}
+    from tasks
     where space = ?2 and id >= ?3 and id < ?4 and {_LIVE_CONDITION}
-    order by id limit ?5"""  # noqa: S608
+    order by id
+    limit ?5"""  # noqa: S608
 _SELECT_TASKS_OF_STATUS = f"""
-    select {_TASK_COLUMNS} from tasks indexed by tasks_status
+    select {_TASK_COLUMNS}
+    from tasks indexed by tasks_status
     where space = ?2 and id >= ?3 and id < ?4 and status = ?6 and {_LIVE_CONDITION}
-    order by id limit ?5"""  # noqa: S608
+    order by id
+    limit ?5"""  # noqa: S608
 # By the index of expiry times, so that live tasks cost nothing.
 _SELECT_EXPIRED_TASKS = f"""
-    select {_TASK_COLUMNS} from tasks indexed by tasks_expiry
+    select {_TASK_COLUMNS}
+    from tasks indexed by tasks_expiry
     where space = ?2 and expires_at <= ?3 and (expires_at, id) > (?4, ?5) and not ({_LEASED_CONDITION})
-    order by expires_at, id limit ?6"""  # noqa: S608
+    order by expires_at, id
+    limit ?6"""  # noqa: S608
 
 _REPLACE_TASK = f"""
     insert or replace into tasks (space, {_TASK_COLUMNS})
-    values (:space, :{", :".join(_TASK_FIELDS)})"""  # noqa: S608
-_UPDATE_TASK_VERSION = """
-    update tasks set version = :version, expires_at = :expires_at, updated_at = :updated_at
-    where space = :space and id = :id"""
+    values (?, {", ".join("?" * len(_TASK_FIELDS))})"""  # noqa: S608
+_UPDATE_TASK_VERSION = "update tasks set version = ?, expires_at = ?, updated_at = ? where space = ? and id = ?"
 
 _INSERT_CHECKPOINT = """
     insert into checkpoints (space, task, version, fence, schema, state, sha256, at)
@@ -85,9 +88,11 @@ _OVERWRITE_OLDEST_CHECKPOINT = """
     where space = ?1 and task = ?2 and version = ?9
         and not exists (select 1 from checkpoints where space = ?1 and task = ?2 and version < ?9)"""
 _SELECT_CHECKPOINTS = """
-    select version, fence, schema, cast(state as blob), sha256, at from checkpoints
+    select version, fence, schema, cast(state as blob), sha256, at
+    from checkpoints
     where space = ?1 and task = ?2 and (?3 is null or version = ?3)
-    order by version desc limit ?4"""
+    order by version desc
+    limit ?4"""
 
 _UPSERT_STEP = f"""
     insert into steps (space, task, key, first_at, at, {", ".join(_NOTE_FIELDS)})
@@ -96,7 +101,8 @@ _UPSERT_STEP = f"""
     set {", ".join(f"{name} = excluded.{name}" for name in _NOTE_FIELDS)}, at = excluded.at"""  # noqa: S608
 # By rowid, which is the order of the steps' first notes even if the clock has jumped.
 _SELECT_STEPS = f"""
-    select key, {", ".join(_NOTE_FIELDS)}, at from steps
+    select key, {", ".join(_NOTE_FIELDS)}, at
+    from steps
     where space = ? and task = ?
     order by rowid"""  # noqa: S608
 
@@ -137,9 +143,12 @@ class SqliteTasks(SqliteStoreBase, Tasks):
             _save_task(connection, space, task)
 
     async def save(self, save: Save) -> int:
-        task = await self._submit_writes(
-            [save], lambda connection, _: self._load_task(connection, save.space, save.task, hidden=True)
-        )
+        return await self._submit_writes(self._save_and_read_version, [save])
+
+    def _save_and_read_version(self, connection: apsw.Connection, writes: Sequence[Save], now: datetime) -> int:
+        self._apply_writes(connection, writes, now)
+        space = find_space_id(connection, writes[0].space)
+        task = None if space is None else _load_task_row(connection, space, writes[0].task)
         assert task is not None
         return task.version
 
@@ -148,7 +157,8 @@ class SqliteTasks(SqliteStoreBase, Tasks):
         return self._load_task(connection, space, task, hidden=hidden)
 
     def _load_task(self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool) -> Task | None:
-        found = _load_task_row(connection, find_space_id(connection, space), task)
+        number = find_space_id(connection, space)
+        found = None if number is None else _load_task_row(connection, number, task)
         return None if found is None or (not hidden and leases.is_expired(found, self._clock())) else found
 
     @run_in_reader
@@ -277,24 +287,32 @@ def _load_task_row(connection: apsw.Connection, space: int, id: str) -> Task | N
 def _decode_task(row: tuple[Any, ...]) -> Task:
     values: dict[str, Any] = dict(zip(_TASK_FIELDS, row, strict=True))
     values["status"] = decode_choice("status", values["status"], TASK_STATUSES)
-    for name in _TIME_FIELDS:
+    for name in ("renewed_at", "expires_at", "created_at", "updated_at"):
         values[name] = from_optional_micros(values[name])
-    for name in _DURATION_FIELDS:
+    for name in ("lease_ttl", "ttl"):
         values[name] = None if values[name] is None else timedelta(microseconds=values[name])
     return Task(**values)
 
 
 def _save_task(connection: apsw.Connection, space: int, task: Task, stored: Task | None = None) -> None:
-    values: dict[str, Any] = {"space": space} | {name: getattr(task, name) for name in _TASK_FIELDS}
-    for name in _TIME_FIELDS:
-        values[name] = to_optional_micros(values[name])
-    for name in _DURATION_FIELDS:
-        values[name] = None if values[name] is None else values[name] // timedelta(microseconds=1)
     advanced = stored and replace(stored, version=task.version, expires_at=task.expires_at, updated_at=task.updated_at)
-    if advanced == task:  # no other indexed column has changed, so fewer pages are written
+    if advanced == task:
+        # No other indexed column has changed, so fewer pages are written.
+        values = (task.version, to_optional_micros(task.expires_at), to_micros(task.updated_at), space, task.id)
         connection.execute(_UPDATE_TASK_VERSION, values)
-    else:
-        connection.execute(_REPLACE_TASK, values)
+        return
+    connection.execute(_REPLACE_TASK, (space, *(_encode_value(getattr(task, name)) for name in _TASK_FIELDS)))
+
+
+def _encode_value(value: Any) -> Any:
+    """Return a field of a task as it is stored: times and durations in microseconds."""
+    match value:
+        case datetime():
+            return to_micros(value)
+        case timedelta():
+            return value // timedelta(microseconds=1)
+        case _:
+            return value
 
 
 def _save_checkpoint(connection: apsw.Connection, space: int, task: Task, save: Save, at: int) -> None:
