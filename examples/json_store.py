@@ -194,6 +194,9 @@ class JsonStore(base.Records):
         if not self._is_closed:
             self._worker.submit(self._work, lambda contents: contents.apply(touch), True)
 
+    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        return [put.item for put in await self.get_full(space, *ids)]
+
     async def get_full(self, space: Space, *ids: str) -> list[Put]:
         return await self._run(lambda contents: [*contents.read(space, ids).values()])
 

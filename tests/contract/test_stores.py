@@ -105,7 +105,7 @@ class TestErasureOfLogsAndTasks(ErasureLedgerContract, ErasureLogsContract, Eras
 
 
 @pytest.mark.parametrize("store", CHROMA, indirect=True)
-class TestErasureOfRecords(ErasureLedgerContract, ErasureItemsContract, ErasureFilesContract):
+class TestErasureOfRecords(ErasureLedgerContract, ErasureItemsContract):
     """Chroma, which deletes records and keeps bytes of them."""
 
 

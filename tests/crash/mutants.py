@@ -293,24 +293,24 @@ def write_ledger_last() -> None:
 
 def keep_aof() -> None:
     """Do not rewrite the append-only file of Redis."""
-    from recollect.stores.redis.erasure import RedisErasures
+    from recollect.stores.redis.erasure import RedisPhysicalErasure
 
-    async def as_it_is(self: RedisErasures, **options: bool) -> bool:
+    async def as_it_is(self: RedisPhysicalErasure) -> bool:
         return True
 
-    setattr(RedisErasures, "purge_copies", as_it_is)  # noqa: B010
+    setattr(RedisPhysicalErasure, "rewrite_files", as_it_is)  # noqa: B010
 
 
 def keep_snapshot() -> None:
     """Do not rewrite the snapshot of Redis."""
-    from recollect.stores.redis.erasure import RedisErasures
+    from recollect.stores.redis.erasure import RedisPhysicalErasure
 
-    asked = RedisErasures._request_rewrite
+    asked = RedisPhysicalErasure._request_rewrite
 
-    async def not_the_snapshot(self: RedisErasures, node: Any, command: str, *rest: Any) -> str:
+    async def not_the_snapshot(self: RedisPhysicalErasure, node: Any, command: str, *rest: Any) -> str:
         return "" if command == "BGSAVE" else await asked(self, node, command, *rest)
 
-    setattr(RedisErasures, "_request_rewrite", not_the_snapshot)  # noqa: B010
+    setattr(RedisPhysicalErasure, "_request_rewrite", not_the_snapshot)  # noqa: B010
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeVar, overload, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recollect.errors import Conflict, Unsupported
 from recollect.stores.filters import Where
 from recollect.stores.health import IntegrityReport, ProgressCallback, RepairTarget, StoreStats, ignore_progress
 from recollect.stores.search import EvidenceLookup, EvidenceQuery, SearchEvidence
 from recollect.stores.validation import ALL_VERSIONS, validate_limit
-from recollect.stores.writes import Append, Entry, Model, Put, Save, TaskStatus, Touch, Vectors, Write
+from recollect.stores.writes import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
 from recollect.stores.writes import Checkpoint as Checkpoint
 from recollect.stores.writes import Lease as Lease
 from recollect.stores.writes import Step as Step
@@ -86,7 +89,7 @@ class LogTail(Sequence[Entry]):
         return self._entries[index]
 
 
-Vector = Vectors
+Vector = NDArray[np.float32]
 T = TypeVar("T")
 
 
@@ -109,13 +112,13 @@ class Capabilities:
     """Guarantees that not every backend has. A store without the attribute `capabilities` has all of them."""
 
     exact_search: bool = True
-    """The best items by vector are exact as `Records.gather` promises, and so are the statistics of terms."""
+    """The best items by vector are exact, and so are the statistics of terms."""
     atomic_batches: bool = True
     """A crash leaves all writes of a batch or none. An error before the first write leaves none in any case."""
     compare_and_set: bool = True
     """`expect` detects the writes of clients at the same moment; otherwise only earlier ones."""
     durable: bool = True
-    """An acknowledged durable write survives power loss, unless `read_stats` reports a durability risk."""
+    """An acknowledged durable write survives power loss."""
     erasure: Literal["proved", "delete"] = "proved"
     """The store can prove that the bytes of deleted data are gone; otherwise an erasure stays pending."""
 
@@ -175,11 +178,12 @@ class Records(Store, Protocol):
     """Items within a space, found by id, key, filter, vector and terms."""
 
     @abstractmethod
-    async def get_full(self, space: Space, *ids: str) -> list[Put]:
-        """Return the items that exist, in the order of `ids`, as writes for another store.
+    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
+        """Return the items that exist, in the order of `ids`."""
 
-        They have their terms, exact vectors and model.
-        """
+    @abstractmethod
+    async def get_full(self, space: Space, *ids: str) -> list[Put]:
+        """Return the items that exist as writes for another store: with their terms, exact vectors and model."""
 
     @abstractmethod
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
@@ -226,10 +230,6 @@ class Records(Store, Protocol):
     @abstractmethod
     async def activate_model(self, model: Model) -> None:
         """Replace the active model by the prepared one; raise `Conflict` if an item has no vectors of it yet."""
-
-    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
-        """Return the items that exist, in the order of `ids`."""
-        return [put.item for put in await self.get_full(space, *ids)]
 
     async def spaces(self, tenant: str | None = None) -> list[SpaceTrace]:
         """Return every space that holds items, with its count."""
@@ -375,16 +375,7 @@ class Tasks(Store, Protocol):
 
     async def save(self, save: Save) -> int:
         """Write a state and return the version it was given."""
-        if save.expect is not None:
-            await self.write(save)
-            return save.expect + 1
-        while True:
-            task = await self.task(save.space, save.task, hidden=True)
-            try:
-                return await self.save(replace(save, expect=0 if task is None else task.version))
-            except Conflict as error:
-                if type(error) is not Conflict:
-                    raise
+        return await save_and_read_version(self, save)
 
     async def checkpoint(
         self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
@@ -403,13 +394,42 @@ def get_space_names(space: Space) -> tuple[str, ...]:
     return space.tenant, space.tier, space.user, space.agent, space.session
 
 
-async def read_appended(log: Log, appends: Sequence[Append]) -> list[Entry | None]:
+# Helpers for backends whose transactions do not return what they wrote.
+
+_MAX_SAVE_ATTEMPTS = 16
+
+
+class _EntryReader(Protocol):
+    async def entries(self, space: Space, *ids: str) -> list[Entry]: ...
+
+
+async def read_appended(log: _EntryReader, appends: Sequence[Append]) -> list[Entry | None]:
     """Return the stored entry of each append, or None."""
     ids: dict[Space, list[str]] = {}
     for append in appends:
         ids.setdefault(append.space, []).append(append.entry.id)
     found = {(space, entry.id): entry for space, wanted in ids.items() for entry in await log.entries(space, *wanted)}
     return [found.get((append.space, append.entry.id)) for append in appends]
+
+
+async def save_and_read_version(tasks: Tasks, save: Save) -> int:
+    """Write a state as the successor of the stored version, and return its version."""
+    if save.expect is not None:
+        await tasks.write(save)
+        return save.expect + 1
+    for _ in range(_MAX_SAVE_ATTEMPTS):
+        task = await tasks.task(save.space, save.task, hidden=True)
+        version = 0 if task is None else task.version
+        try:
+            await tasks.write(replace(save, expect=version))
+        except Conflict as error:
+            if type(error) is not Conflict:
+                raise
+            continue
+        return version + 1
+    await tasks.write(save)
+    task = await tasks.task(save.space, save.task, hidden=True)
+    return 0 if task is None else task.version
 
 
 def count_cancellations() -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial, wraps
+from functools import wraps
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,11 +94,6 @@ def decode_mapping(name: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def decode_metadata(name: str, value: Any) -> Mapping[str, Any]:
-    """Return the mapping as frozen items have it."""
-    return MappingProxyType(decode_mapping(name, value)) if value != {} else EMPTY_MAPPING
-
-
 def decode_texts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise DecodeError(f"{name} is not a list")
@@ -129,29 +124,6 @@ def decode_choice(name: str, value: Any, known: tuple[Any, ...]) -> Any:
     if value not in known:
         raise DecodeError(f"{name} is not one of {', '.join(known)}")
     return value
-
-
-Decoders = Mapping[str, Callable[[str, Any], Any]]
-_DECODERS: Mapping[Any, Callable[[str, Any], Any]] = {
-    str: decode_text,
-    str | None: decode_optional_text,
-    int: decode_int,
-    float: decode_float,
-    bool: decode_flag,
-    datetime: decode_time,
-    datetime | None: decode_optional_time,
-    timedelta | None: decode_optional_duration,
-    tuple[str, ...]: decode_texts,
-    Mapping[str, str]: decode_text_mapping,
-    Mapping[str, int]: decode_counts,
-    Mapping[str, Any]: decode_metadata,
-}
-
-
-def build_decoders(kind: type, *names: str) -> Decoders:
-    """Return the decoders of fields of a dataclass, by their types. A type that is not in the table is a `Literal`."""
-    types = get_type_hints(kind)
-    return {name: _DECODERS.get(types[name]) or partial(decode_choice, known=get_args(types[name])) for name in names}
 
 
 _ITEM_TIMES = ("created_at", "last_accessed", "valid_from", "valid_to", "expires_at", "decayed_at", "learned_at")

@@ -26,7 +26,7 @@ def is_leased(task: Task, now: datetime) -> bool:
     """Return whether the task has a valid lease. A lease renewed in the future is expired: a clock ran ahead."""
     if task.owner is None or task.renewed_at is None or task.lease_ttl is None:
         return False
-    return task.renewed_at <= now < _compute_lease_end(task)
+    return task.renewed_at <= now < task.renewed_at + task.lease_ttl
 
 
 def is_expired(task: Task, now: datetime) -> bool:
@@ -61,7 +61,7 @@ def claim_task(task: Task | None, claim: LeaseRequest, fence: int, now: datetime
     if task is None:
         task = Task(claim.task, now, now)
     elif is_leased(task, now) and task.owner != claim.owner:
-        raise LeaseHeld(f"{_describe_holder(task)}; wait until then")
+        raise LeaseHeld(f"task {task.id!r} is held by {task.owner!r} {_format_lease_end(task)}; wait until then")
     return replace(
         _refresh_expiry(task, now),
         status="running" if task.status == "ready" else task.status,
@@ -93,7 +93,9 @@ def save_version(task: Task | None, save: Save, now: datetime) -> Task:
     if save.fence is not None:
         task = _check_fence(task, save.task, save.fence)
     elif task is not None and is_leased(task, now):
-        raise LeaseHeld(f"{_describe_holder(task)}; save with its lease, or wait")
+        raise LeaseHeld(
+            f"task {task.id!r} is held by {task.owner!r} {_format_lease_end(task)}; save with its lease, or wait"
+        )
     version = task.version if task is not None else 0
     if save.expect is not None and save.expect != version:
         raise Conflict(f"task {save.task!r} is at version {version}, not {save.expect}; {_describe_remedy(task, now)}")
@@ -121,13 +123,9 @@ def apply_note(task: Task | None, write: Journal | SetStatus, now: datetime) -> 
 
 def build_lease(space: Space, task: Task) -> Lease:
     assert task.owner is not None
-    return Lease(space, task.id, task.owner, task.fence, _compute_lease_end(task))
-
-
-def _compute_lease_end(task: Task) -> datetime:
     assert task.renewed_at is not None
     assert task.lease_ttl is not None
-    return task.renewed_at + task.lease_ttl
+    return Lease(space, task.id, task.owner, task.fence, task.renewed_at + task.lease_ttl)
 
 
 def _check_fence(task: Task | None, name: str, fence: int) -> Task:
@@ -160,5 +158,7 @@ def _describe_remedy(task: Task | None, now: datetime) -> str:
     )
 
 
-def _describe_holder(task: Task) -> str:
-    return f"task {task.id!r} is held by {task.owner!r} until {_compute_lease_end(task):%Y-%m-%d %H:%M:%S} UTC"
+def _format_lease_end(task: Task) -> str:
+    assert task.renewed_at is not None
+    assert task.lease_ttl is not None
+    return f"until {task.renewed_at + task.lease_ttl:%Y-%m-%d %H:%M:%S} UTC"

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 from recollect.errors import Conflict
-from recollect.stores.base import Log, Records, Store, read_appended
-from recollect.stores.codec import normalize_item
+from recollect.stores import base
+from recollect.stores.base import Records, Store
 from recollect.stores.filters import Where, matches_where
 from recollect.stores.validation import validate_writes
 from recollect.stores.writes import Append, Delete, Entry, Put, Touch, Write
 from recollect.types import MemoryItem, Space
+from recollect.validation import to_plain_json
 
 _PAGE_SIZE = 1000
 
@@ -30,12 +31,15 @@ class BufferedStore:
         self._collected = collected
 
     async def write(self, *writes: Write) -> None:
-        checked = validate_writes(writes)
+        checked = [_copy_write(write) for write in validate_writes(writes)]
         overlay = dict(self._overlay)
         for write in checked:
             if isinstance(write, Put):
                 current = await self._check_version(overlay, write.space, write.item.id, write.expect)
-                overlay[write.space, write.item.id] = normalize_item(write.item, current)
+                item = replace(write.item, version=current.version + 1 if current else 1)
+                if current:
+                    item = replace(item, access_count=current.access_count, last_accessed=current.last_accessed)
+                overlay[write.space, item.id] = item
             elif isinstance(write, Delete):
                 await self._check_version(overlay, write.space, write.id, write.expect)
                 overlay[write.space, write.id] = None
@@ -49,7 +53,7 @@ class BufferedStore:
 
     async def append(self, *appends: Append) -> list[Entry | None]:
         await self.write(*appends)
-        return await read_appended(cast(Log, self), appends)
+        return await base.read_appended(self, appends)
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         items: dict[str, MemoryItem | None] = {item.id: item for item in await self._real.get(space, *ids)}
@@ -84,6 +88,8 @@ class PlanOverlay:
     """The items of a lifecycle run. In a dry run, writes are discarded at the end and visible to later reads."""
 
     def __init__(self, records: Records, *, imagined: bool) -> None:
+        self.records = records
+        self.is_dry = imagined
         self._store = cast(Records, BufferedStore(records, [])) if imagined else records
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
@@ -105,6 +111,13 @@ async def iter_pages(store: Records, where: Where) -> AsyncIterator[list[MemoryI
         if len(page) < _PAGE_SIZE:
             return
         after = page[-1]
+
+
+def _copy_write(write: Write) -> Write:
+    """Copy the metadata of an entry, which the caller may change before the commit."""
+    if isinstance(write, Append) and write.entry.metadata:
+        return replace(write, entry=replace(write.entry, metadata=to_plain_json(dict(write.entry.metadata))))
+    return write
 
 
 def _build_age_key(item: MemoryItem) -> tuple[Any, str]:

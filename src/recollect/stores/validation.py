@@ -25,7 +25,7 @@ from recollect.stores.writes import (
     Write,
 )
 from recollect.types import MemoryItem, Space
-from recollect.validation import check_count, to_plain_json
+from recollect.validation import check_count, is_simple_mapping, to_plain_json
 
 # SQLite and PostgreSQL accept this as LIMIT, and no space holds as many items.
 ALL_VERSIONS = _MAX_RESULTS = 1 << 31
@@ -148,7 +148,7 @@ def _validate_append(append: Append) -> Append:
         check_count("cap", append.cap, minimum=1)
     if not math.isfinite(entry.importance):
         raise BadInput(f"importance must be a finite number; got {entry.importance!r}")
-    if not entry.metadata:
+    if not entry.metadata or is_simple_mapping(entry.metadata, depth=2):
         return append
     return dataclasses.replace(append, entry=dataclasses.replace(entry, metadata=_validate_metadata(entry.metadata)))
 

@@ -292,7 +292,13 @@ _Removal = Delete | Clear | Drop | DropTask
 
 def is_durable(write: Write) -> bool:
     """Return whether an acknowledged write survives a power failure."""
-    return write.durable if isinstance(write, Append) else not isinstance(write, Touch | Embed | Clear | Drop)
+    match write:
+        case Touch() | Embed() | Clear() | Drop():
+            return False
+        case Append():
+            return write.durable
+        case _:
+            return True
 
 
 def is_removal(write: Write) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from math import isnan
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from recollect.stores.search import EvidenceLookup, EvidenceQuery, ScoredItem, S
 from recollect.stores.writes import Append, Entry, Journal, Model, Put, Save, Task
 from recollect.types import MemoryItem, Scope, Turn
 
-T = TypeVar("T")
 Test = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,11 +63,6 @@ def make_put(id: str, vector: Sequence[Any] | None = None, terms: str | None = N
 
 def make_turn(id: str, session: str, position: float, speaker: str | None = None, **fields: Any) -> Put:
     return make_put(id, turn=Turn(session, position, speaker), **fields)
-
-
-def make_puts(**terms: str) -> list[Put]:
-    """Return a put for each id and its terms."""
-    return [make_put(id, terms=text) for id, text in terms.items()]
 
 
 def make_vector(*numbers: float) -> Vector:
@@ -138,22 +131,6 @@ def list_ids(found: Sequence[MemoryItem | Entry | Task | ScoredItem] | SearchEvi
     if isinstance(found, SearchEvidence):
         return [brief.id for brief in found.briefs]
     return [result.brief.id if isinstance(result, ScoredItem) else result.id for result in found]
-
-
-async def collect_pages(read_page: Callable[[Any], Awaitable[list[T]]]) -> list[T]:
-    """Return the results of all pages; `read_page` gets the last result of the previous page, and None at first."""
-    found: list[T] = []
-    while page := await read_page(found[-1] if found else None):
-        found += page
-    return found
-
-
-async def find_winner(calls: Iterable[Awaitable[T]], error: type[Exception]) -> T:
-    """Return the result of the only concurrent call that succeeds; assert that the others raise `error`."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    [winner] = [result for result in results if not isinstance(result, BaseException)]
-    assert {type(result) for result in results if result is not winner} == {error}
-    return winner
 
 
 def requires(guarantee: str) -> Callable[[Test], Test]:

@@ -24,18 +24,15 @@ from recollect.testing.factories import (
     SPACE,
     START,
     AsyncContract,
-    collect_pages,
     find_everywhere,
     find_matching,
     find_nearest,
-    find_winner,
     gather_evidence,
     list_ids,
     make_item,
     make_put,
     make_turn,
     make_vector,
-    requires,
 )
 from recollect.types import MemoryItem, Scope, Turn
 
@@ -71,21 +68,27 @@ class ItemsContract(AsyncContract):
     async def test_put_sets_and_clears_optional_fields(self, store: Records) -> None:
         await store.write(make_put("a"))
         there = datetime(2026, 1, 1, 9, 30, tzinfo=timezone(timedelta(hours=9)))
-        await store.write(make_put("a", created_at=there, pinned=True, decayed_at=there, learned_at=there))
+        await store.write(make_put("a", pinned=True, decayed_at=there, learned_at=there))
         [aged] = await store.find(EVERYTHING)
         assert (aged.pinned, aged.decayed_at, aged.learned_at) == (True, there, there)
-        for time in (aged.created_at, aged.decayed_at):
-            assert (time, time and time.utcoffset()) == (there, timedelta(0))
-        naive = datetime(2026, 1, 1)  # noqa: DTZ001 - naive times are taken as UTC
-        await store.write(make_put("a", created_at=naive))
+        assert aged.decayed_at is not None and aged.decayed_at.utcoffset() == timedelta(0)
+        await store.write(make_put("a"))
         [loose] = await store.get(SPACE, "a")
-        assert (loose.created_at, loose.pinned, loose.decayed_at, loose.learned_at) == (START, False, None, None)
+        assert (loose.pinned, loose.decayed_at, loose.learned_at) == (False, None, None)
 
     async def test_tiers_are_separate(self, store: Records) -> None:
         episode = make_item("a", tier="episodic", scope=Scope(user="ada", session="s1"))
         await store.write(make_put("a"), Put(item=episode))
         assert await store.get(episode.scope.space("episodic"), "a") == [episode]
         assert await store.get(SPACE, "a") == [make_item("a")]
+
+    async def test_times_are_returned_in_utc(self, store: Records) -> None:
+        there = datetime(2026, 1, 1, 9, 30, tzinfo=timezone(timedelta(hours=9)))
+        naive = datetime(2026, 1, 1)  # noqa: DTZ001 - naive times are taken as UTC
+        await store.write(make_put("east", created_at=there), make_put("naive", created_at=naive))
+        east, plain = await store.get(SPACE, "east", "naive")
+        assert (east.created_at, east.created_at.utcoffset()) == (there, timedelta(0))
+        assert plain.created_at == START
 
     async def test_get_keeps_the_order_and_skips_missing_ids(self, store: Records) -> None:
         await store.write(make_put("a"), make_put("b"), make_put("c"))
@@ -105,7 +108,6 @@ class ItemsContract(AsyncContract):
         await store.write(make_put("a", content=huge, metadata={"copy": huge}))
         [found] = await store.get(SPACE, "a")
         assert (found.content, found.metadata["copy"]) == (huge, huge)
-        assert await store.size() >= len(huge)
 
     async def test_batch_is_atomic(self, store: Records) -> None:
         await store.write(make_put("old", [1, 0, 0, 0], "before", metadata={"was": 1}))
@@ -145,13 +147,6 @@ class ItemsContract(AsyncContract):
         with pytest.raises(Conflict, match="not there"):
             await store.write(Put(item=make_item("b"), expect=1))
         assert [(item.content, item.version) for item in await store.get(SPACE, "a", "b")] == [("second", 2)]
-
-    @requires("compare_and_set")
-    async def test_concurrent_puts_of_a_version_have_one_winner(self, store: Records) -> None:
-        await store.write(make_put("a"))
-        puts = (Put(item=make_item("a", f"text {n}"), expect=1) for n in range(20))
-        await find_winner((store.write(put) for put in puts), Conflict)
-        assert [item.version for item in await store.get(SPACE, "a")] == [2]
 
     async def test_delete_of_a_stale_version_raises_conflict(self, store: Records) -> None:
         await store.write(make_put("a"), make_put("b"))
@@ -240,8 +235,12 @@ class ItemsContract(AsyncContract):
     async def test_pages_cover_all_items_once(self, store: Records) -> None:
         # Items with the same time are ordered by id.
         await store.write(*(make_put(f"i{n:02}", created_at=START + (n // 3) * SECOND) for n in range(25)))
-        found = await collect_pages(lambda last: store.find(EVERYTHING, limit=4, after=last))
-        assert list_ids(found) == [f"i{n:02}" for n in reversed(range(25))]
+        seen: list[str] = []
+        page = await store.find(EVERYTHING, limit=4)
+        while page:
+            seen += list_ids(page)
+            page = await store.find(EVERYTHING, limit=4, after=page[-1])
+        assert seen == [f"i{n:02}" for n in reversed(range(25))]
 
     async def test_limit_bounds_the_results(self, store: Records) -> None:
         await store.write(*(make_turn(f"i{n}", "s", n, vector=[1, n, 0, 0], terms="word") for n in range(5)))
@@ -269,8 +268,11 @@ class ItemsContract(AsyncContract):
         await store.write(Delete(SPACE, "b"))
         assert await store.paths(SPACE) == {"x", "o", "o.p", "o.p.q", "y"}
 
-    async def test_spaces_with_items_are_listed(self, store: Records) -> None:
-        assert await store.tenants() == []
+    async def test_size_is_positive(self, store: Records) -> None:
+        await store.write(make_put("a", content="x" * 100_000))
+        assert await store.size() >= 100_000
+
+    async def test_spaces_have_their_item_counts(self, store: Records) -> None:
         await store.write(make_put("a"), make_put("b", created_at=START + SECOND), make_put("c", scope=ADA_ELSEWHERE))
         await store.write(make_put("a"), Delete(BOB.space("semantic"), "missing"))
         mine, elsewhere = await store.spaces()
@@ -278,41 +280,46 @@ class ItemsContract(AsyncContract):
         assert (elsewhere.space, elsewhere.items) == (ADA_ELSEWHERE.space("semantic"), 1)
         assert await store.spaces("globex") == [elsewhere]
         assert await store.spaces("missing") == []
-        assert await store.tenants() == ["acme", "globex"]
-        await store.write(Delete(ADA_ELSEWHERE.space("semantic"), "c"))
-        assert await store.tenants() == ["acme"]
 
-    async def test_invalid_item_rejects_the_batch(self, store: Records) -> None:
-        for bad in (
-            make_put("a", content="half \ud800"),
-            make_put("\udfff"),
-            *(make_put("a", metadata={"x": value}) for value in (["\ud800"], float("nan"), {1, 2}, b"raw")),
-            make_turn("a", "s", float("nan")),
-            replace(make_put("a"), terms=("two words",)),
-            replace(make_put("a"), terms=("",)),
-            make_put(""),
-            replace(make_put("a", [1, 0, 0, 0]), model=None),
-        ):
-            with pytest.raises(BadInput):
-                await store.write(make_put("good"), bad)
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            pytest.param(lambda: make_put("a", content="half \ud800"), id="half a character"),
+            pytest.param(lambda: make_put("\udfff"), id="half a character in the id"),
+            pytest.param(lambda: make_put("a", metadata={"x": ["\ud800"]}), id="half a character in the metadata"),
+            pytest.param(lambda: make_put("a", metadata={"x": float("nan")}), id="not a number"),
+            pytest.param(lambda: make_put("a", metadata={"x": {1, 2}}), id="no JSON"),
+            pytest.param(lambda: make_put("a", metadata={"x": b"raw"}), id="bytes"),
+            pytest.param(lambda: make_turn("a", "s", float("nan")), id="a position that is no number"),
+            pytest.param(lambda: replace(make_put("a"), terms=("two words",)), id="a term with a space"),
+            pytest.param(lambda: replace(make_put("a"), terms=("",)), id="an empty term"),
+            pytest.param(lambda: make_put(""), id="an empty id"),
+            pytest.param(lambda: replace(make_put("a", [1, 0, 0, 0]), model=None), id="vectors of no model"),
+        ],
+    )
+    async def test_invalid_item_rejects_the_batch(self, store: Records, bad: object) -> None:
+        assert callable(bad)
+        with pytest.raises(BadInput):
+            await store.write(make_put("good"), bad())
         assert await store.find(EVERYTHING) == []
 
-    async def test_invalid_vector_raises_bad_vector(self, store: Records) -> None:
-        nan, infinity = float("nan"), float("inf")
-        for bad in ([1, 2, 3], [1, 2, 3, 4, 5], [1, nan, 0, 0], [infinity, 0, 0, 0], [[1, 0, 0, 0]] * 65):
-            with pytest.raises(BadVector):
-                await store.write(make_put("good", [1, 0, 0, 0]), make_put("bad", bad))
+    @pytest.mark.parametrize(
+        "numbers",
+        [[1, 2, 3], [1, 2, 3, 4, 5], [1, float("nan"), 0, 0], [float("inf"), 0, 0, 0], [[1, 0, 0, 0]] * 65],
+        ids=["short", "long", "nan", "infinite", "too many passages"],
+    )
+    async def test_invalid_vector_raises_bad_vector(self, store: Records, numbers: list[float]) -> None:
+        with pytest.raises(BadVector):
+            await store.write(make_put("good", [1, 0, 0, 0]), make_put("bad", numbers))
         assert await store.find(EVERYTHING) == []
 
-    async def test_first_vectors_bind_the_model(self, store: Records) -> None:
-        await store.write(make_put("words", terms="only"))
-        assert await store.model() is None
+    async def test_vectors_of_another_model_raise_mismatch(self, store: Records) -> None:
         await store.write(make_put("a", [1, 0, 0, 0]))
-        assert await store.model() == MODEL
-        other = Put(item=make_item("c"), vectors=make_vector(1, 0, 0)[None], model=OTHER_MODEL)
         with pytest.raises(EmbeddingModelMismatch, match=r"sample.*another"):
-            await store.write(make_put("b"), other)
-        assert list_ids(await store.find(EVERYTHING)) == ["words", "a"]
+            await store.write(
+                make_put("b"), Put(item=make_item("c"), vectors=make_vector(1, 0, 0)[None], model=OTHER_MODEL)
+            )
+        assert list_ids(await store.find(EVERYTHING)) == ["a"]
         assert await store.model() == MODEL
 
     async def test_check_of_a_valid_store_is_empty(self, store: Records) -> None:
@@ -350,6 +357,14 @@ class ItemsContract(AsyncContract):
         assert again.vectors.tobytes() == given.vectors.tobytes()
         assert (again.item.access_count, again.item.last_accessed) == (1, START + SECOND)
 
+    async def test_tenants_with_items_are_listed(self, store: Records) -> None:
+        assert await store.tenants() == []
+        await store.write(make_put("a"), make_put("b", scope=BOB))
+        await store.write(make_put("a", scope=ADA_ELSEWHERE))
+        assert await store.tenants() == ["acme", "globex"]
+        await store.write(Delete(ADA_ELSEWHERE.space("semantic"), "a"))
+        assert await store.tenants() == ["acme"]
+
 
 class ModelsContract(AsyncContract):
     """Binding, preparation and activation of an embedding model."""
@@ -362,6 +377,12 @@ class ModelsContract(AsyncContract):
         for other in (OTHER_MODEL, Model(MODEL.name, MODEL.dim, "other weights")):
             with pytest.raises(EmbeddingModelMismatch, match="reembed"):
                 await store.bind_model(other)
+        assert await store.model() == MODEL
+
+    async def test_first_vectors_bind_the_model(self, store: Records) -> None:
+        await store.write(make_put("words", terms="only"))
+        assert await store.model() is None
+        await store.write(make_put("a", [1, 0, 0, 0]))
         assert await store.model() == MODEL
 
     async def test_active_model_answers_until_activation(self, store: Records) -> None:

@@ -28,7 +28,6 @@ from recollect.testing.factories import (
     SPACE,
     START,
     AsyncContract,
-    collect_pages,
     find_everywhere,
     find_matching,
     find_nearest,
@@ -36,7 +35,6 @@ from recollect.testing.factories import (
     list_ids,
     make_item,
     make_put,
-    make_puts,
     make_turn,
     make_vector,
     requires,
@@ -208,9 +206,12 @@ class FiltersContract(AsyncContract):
         await store.write(
             *(make_put(f"i{n:02}", key="ab"[n % 2] + f"/{n}", created_at=START + (n // 6) * SECOND) for n in range(20))
         )
-        where = Where(SPACE, key_prefix="a/")
-        found = await collect_pages(lambda last: store.find(where, limit=3, after=last))
-        assert list_ids(found) == [f"i{n:02}" for n in range(18, -1, -2)]
+        where, seen = Where(SPACE, key_prefix="a/"), list[str]()
+        page = await store.find(where, limit=3)
+        while page:
+            seen += list_ids(page)
+            page = await store.find(where, limit=3, after=page[-1])
+        assert seen == [f"i{n:02}" for n in range(18, -1, -2)]
 
     async def test_created_bounds_select_a_range(self, store: Records) -> None:
         order = (2, 0, 3, 1, 2)
@@ -338,13 +339,11 @@ class SearchContract(AsyncContract):
                 assert f"i{n}" not in list_ids(await find_nearest(store, EVERYTHING, make_vector(*here), limit=99))
                 assert await find_matching(store, EVERYTHING, f"word{n}", f"now{n - 5}") == []
 
-    async def test_query_vector_that_does_not_fit_the_store_raises(self, store: Records) -> None:
+    async def test_query_vector_of_wrong_length_raises(self, store: Records) -> None:
         await store.write(make_put("a", [1, 0, 0, 0]))
         for bad in (make_vector(1, 0, 0), make_vector(1, float("nan"), 0, 0), make_vector()):
             with pytest.raises(BadVector):
                 await find_nearest(store, EVERYTHING, bad)
-        with pytest.raises(EmbeddingModelMismatch, match="reembed"):
-            await gather_evidence(store, vector=make_vector(1, 0, 0), model=OTHER_MODEL)
 
     async def test_zero_vectors_are_accepted(self, store: Records) -> None:
         assert await find_nearest(store, EVERYTHING, EAST) == []
@@ -365,7 +364,9 @@ class SearchContract(AsyncContract):
 
     @requires("exact_search")
     async def test_term_weights_follow_bm25(self, store: Records) -> None:
-        await store.write(*make_puts(a="apple apple pear", b="apple plum", c="fig"))
+        await store.write(
+            make_put("a", terms="apple apple pear"), make_put("b", terms="apple plum"), make_put("c", terms="fig")
+        )
         terms = ("apple", "pear", "quince")
         apple, pear, quince = (await gather_evidence(store, vector=None, terms=terms)).weights
         assert (apple, pear) == pytest.approx((math.log(1 + 1.5 / 2.5), math.log(1 + 2.5 / 1.5)))
@@ -378,7 +379,9 @@ class SearchContract(AsyncContract):
         assert second.parts == pytest.approx((apple, 0.0, 0.0))
 
     async def test_term_statistics_are_per_space(self, store: Records) -> None:
-        await store.write(*make_puts(a="apple pear", b="apple", c="plum fig fig"))
+        await store.write(
+            make_put("a", terms="apple pear"), make_put("b", terms="apple"), make_put("c", terms="plum fig fig")
+        )
         before = await find_matching(store, EVERYTHING, "apple", "plum", "nowhere")
         for scope in (BOB, ADA_ELSEWHERE):
             await store.write(
@@ -395,7 +398,9 @@ class SearchContract(AsyncContract):
         assert await find_matching(store, Where(SPACE, key="k"), "apple") == everything[:1]
 
     async def test_deleted_and_replaced_terms_are_not_counted(self, store: Records) -> None:
-        await store.write(*make_puts(a="apple", b="apple pear", c="apple apple"))
+        await store.write(
+            make_put("a", terms="apple"), make_put("b", terms="apple pear"), make_put("c", terms="apple apple")
+        )
         await store.write(make_put("b", terms="pear pear"), Delete(SPACE, "c"))
         fresh = await find_matching(store, EVERYTHING, "apple", "pear")
         await store.write(make_put("a", terms="apple", scope=BOB), make_put("b", terms="pear pear", scope=BOB))
@@ -413,14 +418,12 @@ class SearchContract(AsyncContract):
 
     async def test_search_without_terms_or_items_is_empty(self, store: Records) -> None:
         assert await find_matching(store, EVERYTHING, "apple") == []
-        found = await gather_evidence(store, terms=("apple",))
-        assert (len(found), found.parts.shape, found.weights.tolist()) == (0, (1, 0), [0.0])
         await store.write(make_put("a", terms="apple", created_at=START + SECOND))
         assert await find_matching(store, EVERYTHING) == []
         assert await find_matching(store, Where(BOB.space("semantic")), "apple") == []
 
     async def test_very_long_query_is_answered(self, store: Records) -> None:
-        await store.write(*make_puts(a="apple", b="pear"))
+        await store.write(make_put("a", terms="apple"), make_put("b", terms="pear"))
         many = (*(f"w{n}" for n in range(2_000)), "pear")
         assert list_ids(await find_matching(store, EVERYTHING, *many)) == ["b"]
 
@@ -492,6 +495,10 @@ class SearchContract(AsyncContract):
         found = await gather_evidence(store, where=replace(EVERYTHING, min_importance=0.5), limit=1, reach=2)
         assert list_ids(found) == ["b", "c"]
 
+    async def test_empty_space_has_no_evidence(self, store: Records) -> None:
+        found = await gather_evidence(store, terms=("apple",))
+        assert (len(found), found.parts.shape, found.weights.tolist()) == (0, (1, 0), [0.0])
+
     async def test_candidates_not_worth_ranking_may_be_omitted(self, store: Records) -> None:
         """The summary describes all candidates, also if the store omits them."""
         await store.write(
@@ -520,6 +527,11 @@ class SearchContract(AsyncContract):
             assert glance.best_cosine == pytest.approx(0.8, abs=1e-3)
             assert glance.has_terms == [True, True, False]
             assert glance.weights == pytest.approx(every.weights.tolist())
+
+    async def test_query_vector_of_another_model_raises(self, store: Records) -> None:
+        await store.write(make_put("a", [1, 0, 0, 0]))
+        with pytest.raises(EmbeddingModelMismatch, match="reembed"):
+            await gather_evidence(store, vector=make_vector(1, 0, 0), model=OTHER_MODEL)
 
     async def test_judge_reads_the_same_moment(self, store: Records) -> None:
         await store.write(make_put("a", [1, 0, 0, 0], "fig apple fig"), make_put("b", [1, 0, 0, 0]))

@@ -21,8 +21,6 @@ from recollect.testing.factories import (
     TASKS,
     AsyncContract,
     ManualClock,
-    collect_pages,
-    find_winner,
     list_ids,
     make_note,
     make_save,
@@ -37,17 +35,9 @@ async def _read_task(store: Tasks) -> Task:
     return task
 
 
-async def read_whole_task(store: Tasks, *, hidden: bool = False) -> tuple[Task | None, list[Checkpoint], list[Step]]:
+async def read_whole_task(store: Tasks) -> tuple[Task, list[Checkpoint], list[Step]]:
     """Return the sample task with its versions and its journal."""
-    return (
-        await store.task(TASKS, "t", hidden=hidden),
-        await store.checkpoints(TASKS, "t", hidden=hidden),
-        await store.steps(TASKS, "t", hidden=hidden),
-    )
-
-
-NOTHING = (None, list[Checkpoint](), list[Step]())
-"""Contents of a missing task."""
+    return await _read_task(store), await store.checkpoints(TASKS, "t"), await store.steps(TASKS, "t")
 
 
 async def list_states(store: Tasks, *, hidden: bool = False) -> list[str]:
@@ -68,8 +58,10 @@ class TaskWorkContract(AsyncContract):
         assert (task.created_at, task.updated_at) == (clock.now, clock.now)
 
     async def test_missing_task_is_none(self, store: Tasks) -> None:
-        assert await read_whole_task(store) == NOTHING
+        assert await store.task(TASKS, "t") is None
         assert await store.checkpoint(TASKS, "t") is None
+        assert await store.checkpoints(TASKS, "t") == []
+        assert await store.steps(TASKS, "t") == []
         assert await store.tasks(TASKS) == []
         await store.claim(TASKS, "t", "w1", MINUTE)
         assert await store.checkpoint(TASKS, "t") is None
@@ -78,24 +70,28 @@ class TaskWorkContract(AsyncContract):
         for n in range(1, 7):
             await store.write(make_save(f"[{n}]", keep=3))
         assert await list_states(store) == ["[6]", "[5]", "[4]"]
-        found = [await store.checkpoint(TASKS, "t", version=version) for version in (3, 5, 7)]
-        assert [checkpoint and checkpoint.state for checkpoint in found] == [None, "[5]", None]
+        fifth = await store.checkpoint(TASKS, "t", version=5)
+        assert fifth is not None
+        assert fifth.state == "[5]"
+        assert await store.checkpoint(TASKS, "t", version=3) is None
+        assert await store.checkpoint(TASKS, "t", version=7) is None
         await store.write(make_save("[7]", keep=1))
-        assert await list_states(store) == ["[7]"]
+        assert [checkpoint.version for checkpoint in await store.checkpoints(TASKS, "t")] == [7]
 
     async def test_every_version_is_kept_without_a_limit(self, store: Tasks) -> None:
         for n in range(1, 21):
             await store.write(make_save(f"[{n}]", keep=None))
         # Mutant: None is the default of 3 versions.
         assert await list_states(store) == [f"[{n}]" for n in range(20, 0, -1)]
-        for saved in await store.checkpoints(TASKS, "t"):
-            assert (saved.state, saved.intact) == (f"[{saved.version}]", True)
-            assert await store.checkpoint(TASKS, "t", version=saved.version) == saved
+        for n in range(1, 21):
+            found = await store.checkpoint(TASKS, "t", version=n)
+            assert found is not None
+            assert (found.version, found.state, found.intact) == (n, f"[{n}]", True)
         # Mutant: one version more or less is kept.
         await store.write(make_save("[21]", keep=2))
-        assert await list_states(store) == ["[21]", "[20]"]
+        assert [saved.version for saved in await store.checkpoints(TASKS, "t")] == [21, 20]
         await store.write(make_save("[22]", keep=None))
-        assert await list_states(store) == ["[22]", "[21]", "[20]"]
+        assert [saved.version for saved in await store.checkpoints(TASKS, "t")] == [22, 21, 20]
 
     async def test_stale_version_raises_conflict(self, store: Tasks) -> None:
         await store.write(make_save("[1]", expect=0))
@@ -107,7 +103,11 @@ class TaskWorkContract(AsyncContract):
 
     async def test_concurrent_saves_of_a_version_have_one_winner(self, store: Tasks) -> None:
         await store.write(make_save("[0]"))
-        await find_winner((store.write(make_save(f"[{n}]", expect=1)) for n in range(20)), Conflict)
+        results = await asyncio.gather(
+            *(store.write(make_save(f"[{n}]", expect=1)) for n in range(20)), return_exceptions=True
+        )
+        assert sum(result is None for result in results) == 1
+        assert all(isinstance(result, Conflict) for result in results if result is not None)
         assert (await _read_task(store)).version == 2
 
     async def test_save_returns_distinct_versions(self, store: Tasks) -> None:
@@ -123,7 +123,11 @@ class TaskWorkContract(AsyncContract):
         assert await store.save(make_save(fence=lease.fence)) == 12
 
     async def test_concurrent_claims_have_one_winner(self, store: Tasks) -> None:
-        lease = await find_winner((store.claim(TASKS, "t", f"w{n}", MINUTE) for n in range(20)), LeaseHeld)
+        results = await asyncio.gather(
+            *(store.claim(TASKS, "t", f"w{n}", MINUTE) for n in range(20)), return_exceptions=True
+        )
+        [lease] = [result for result in results if isinstance(result, Lease)]
+        assert sum(isinstance(result, LeaseHeld) for result in results) == 19
         task = await _read_task(store)
         assert (task.owner, task.fence, task.status) == (lease.owner, lease.fence, "running")
 
@@ -285,15 +289,22 @@ class TaskWorkContract(AsyncContract):
         assert (await _read_task(store)).status == "poisoned"
 
     async def test_plan_hash_persists_until_replaced(self, store: Tasks) -> None:
-        for given, expected in (("p1", "p1"), (None, "p1"), ("p2", "p2")):
-            await store.claim(TASKS, "t", "w1", MINUTE, plan_hash=given)
-            assert (await _read_task(store)).plan_hash == expected
+        seen = []
+        for plan in ("p1", None, "p2"):
+            await store.claim(TASKS, "t", "w1", MINUTE, plan_hash=plan)
+            task = await _read_task(store)
+            seen.append(task.plan_hash)
+        assert seen == ["p1", "p1", "p2"]
 
     async def test_tasks_are_listed_by_id_and_status(self, store: Tasks) -> None:
         for n in range(7):
             await store.write(make_save(task=f"t{n}", status="done" if n % 2 else "failed"))
-        found = await collect_pages(lambda last: store.tasks(TASKS, limit=3, after=last and last.id))
-        assert list_ids(found) == [f"t{n}" for n in range(7)]
+        seen: list[str] = []
+        page = await store.tasks(TASKS, limit=3)
+        while page:
+            seen += [task.id for task in page]
+            page = await store.tasks(TASKS, limit=3, after=seen[-1])
+        assert seen == [f"t{n}" for n in range(7)]
         assert [task.id for task in await store.tasks(TASKS, status="done", after="t1")] == ["t3", "t5"]
         assert await store.tasks(TASKS, status="poisoned") == []
 
@@ -308,11 +319,10 @@ class TaskWorkContract(AsyncContract):
             assert list_ids(await store.tasks(TASKS, prefix=prefix)) == expected
             found = await store.tasks(TASKS, status="done", prefix=prefix)
             assert list_ids(found) == [id for id in expected if id in done]
-
-            async def read_page(last: Task | None, prefix: str = prefix) -> list[Task]:
-                return await store.tasks(TASKS, prefix=prefix, limit=2, after=last.id if last else None)
-
-            assert [task.id for task in await collect_pages(read_page)] == expected
+            seen: list[str] = []
+            while page := await store.tasks(TASKS, prefix=prefix, limit=2, after=seen[-1] if seen else None):
+                seen += list_ids(page)
+            assert seen == expected
         assert list_ids(await store.tasks(TASKS, prefix="a", after="A", limit=1)) == ["a"]
         assert await store.tasks(TASKS, prefix="a", after="b") == []
 
@@ -324,16 +334,20 @@ class TaskWorkContract(AsyncContract):
             await store.write(replace(make_note(f"s{n}", lease.fence), space=space))
         await store.write(DropTask(spaces[1], "t"))
         for n, space in enumerate(spaces):
-            found = [checkpoint.state for checkpoint in await store.checkpoints(space, "t")]
-            found += [step.key for step in await store.steps(space, "t")]
-            found += [task.owner or "" for task in await store.tasks(space)]
-            assert found == ([] if n == 1 else [f"[{n}]", f"s{n}", f"w{n}"])
+            gone = n == 1
+            assert [checkpoint.state for checkpoint in await store.checkpoints(space, "t")] == (
+                [] if gone else [f"[{n}]"]
+            )
+            assert [step.key for step in await store.steps(space, "t")] == ([] if gone else [f"s{n}"])
+            assert [task.owner for task in await store.tasks(space)] == ([] if gone else [f"w{n}"])
 
     async def test_dropped_task_leaves_nothing(self, store: Tasks) -> None:
         lease = await store.claim(TASKS, "t", "w1", MINUTE)
         await store.write(make_save(fence=lease.fence), make_note("a", lease.fence), make_save(task="t2"))
         await store.write(DropTask(TASKS, "t"), DropTask(TASKS, "missing"))
-        assert await read_whole_task(store) == NOTHING
+        assert await store.task(TASKS, "t") is None
+        assert await store.checkpoints(TASKS, "t") == []
+        assert await store.steps(TASKS, "t") == []
         await store.write(make_save("[1]", expect=0))
         assert await store.steps(TASKS, "t") == []
         assert len(await store.tasks(TASKS)) == 2
@@ -357,7 +371,6 @@ class TaskWorkContract(AsyncContract):
         )
         await store.write(make_save("[2]", fence=lease.fence), make_note("a", lease.fence, "completed", result="1"))
         known, kept, steps = await read_whole_task(store)
-        assert known is not None
         clock.forward(SECOND)
         await store.write(DropTask(TASKS, "t"))
         await store.write(Restore(TASKS, known, tuple(kept), tuple(steps)))
@@ -378,7 +391,7 @@ class TaskWorkContract(AsyncContract):
         with pytest.raises(Conflict, match="already"):
             await store.write(make_save("[x]", task="u"), Restore(TASKS, _make_task(clock)))
         assert await store.task(TASKS, "u") is None
-        assert (await _read_task(store)).version == 1
+        assert (await read_whole_task(store))[0].version == 1
 
     async def test_restore_of_a_corrupt_checkpoint_raises(self, store: Tasks, clock: ManualClock) -> None:
         with pytest.raises(BadInput, match="corrupt"):
@@ -412,18 +425,24 @@ class ExpiryContract(AsyncContract):
         await store.write(make_save("[1]", ttl=MINUTE), make_save("[2]"))
         assert (await _read_task(store)).expires_at == clock.now + MINUTE
         clock.forward(MINUTE)
-        assert await read_whole_task(store) == NOTHING
-        assert await store.tasks(TASKS) == await store.tasks(TASKS, status="ready") == []
-        for version in (None, 1):
-            assert await store.checkpoint(TASKS, "t", version=version) is None
+        assert await store.task(TASKS, "t") is None
+        assert await store.tasks(TASKS) == []
+        assert await store.tasks(TASKS, status="ready") == []
+        assert await store.checkpoint(TASKS, "t") is None
+        assert await store.checkpoint(TASKS, "t", version=1) is None
+        assert await store.checkpoints(TASKS, "t") == []
+        assert await store.steps(TASKS, "t") == []
 
     async def test_hidden_task_is_readable_with_hidden(self, store: Tasks, clock: ManualClock) -> None:
         await start_work(store)
-        seen = await read_whole_task(store)
+        seen = await store.task(TASKS, "t")
         clock.forward(2 * MINUTE)
-        assert await read_whole_task(store, hidden=True) == seen != NOTHING
-        for version in (None, 1):
-            assert [await store.checkpoint(TASKS, "t", version=version, hidden=True)] == seen[1]
+        assert await store.task(TASKS, "t", hidden=True) == seen
+        newest = await store.checkpoint(TASKS, "t", hidden=True)
+        assert newest is not None
+        assert await store.checkpoint(TASKS, "t", version=1, hidden=True) == newest
+        assert await store.checkpoints(TASKS, "t", hidden=True) == [newest]
+        assert [step.key for step in await store.steps(TASKS, "t", hidden=True)] == ["a"]
         assert await store.task(TASKS, "missing", hidden=True) is None
 
     async def test_save_revives_an_expired_task(self, store: Tasks, clock: ManualClock) -> None:
@@ -514,24 +533,26 @@ class ExpiryContract(AsyncContract):
         assert list_ids(await store.expired(TASKS, clock.now - 3 * MINUTE)) == ["t1", "t3", "t2"]
         assert list_ids(await store.expired(TASKS, clock.now - 3 * MINUTE - SECOND)) == ["t1", "t3"]
         assert list_ids(await store.expired(TASKS, clock.now + 60 * MINUTE)) == ["t1", "t3", "t2", "t0"]
-        assert await collect_pages(lambda last: store.expired(TASKS, clock.now, limit=1, after=last)) == found
+        seen: list[Task] = []
+        while page := await store.expired(TASKS, clock.now, limit=1, after=seen[-1] if seen else None):
+            seen += page
+        assert seen == found
         assert await store.expired(ADA.space("procedural"), clock.now) == []
 
     async def test_drop_by_expiry_deletes_expired_tasks(self, store: Tasks, clock: ManualClock) -> None:
-        zombie = await start_work(store)
+        await start_work(store)
         await store.write(make_save("[1]", task="u", ttl=2 * MINUTE))
         clock.forward(2 * MINUTE)
         await store.write(DropTask(TASKS, "t", expired_by=clock.now - MINUTE))
         for drop in (DropTask(TASKS, "u", expired_by=clock.now - SECOND), DropTask(TASKS, "t", expired_by=clock.now)):
             with pytest.raises(Conflict):
                 await store.write(drop)
-        assert await read_whole_task(store, hidden=True) == NOTHING
+        assert await store.task(TASKS, "t", hidden=True) is None
+        assert await list_states(store, hidden=True) == []
+        assert await store.steps(TASKS, "t", hidden=True) == []
         assert list_ids(await store.expired(TASKS, clock.now)) == ["u"]
-        with pytest.raises(FencedOut, match="deleted"):
-            await store.write(make_save("[9]", fence=zombie.fence))
         await store.write(make_save("[new]", expect=0))
         assert await list_states(store) == ["[new]"]
-        assert (await store.claim(TASKS, "t", "w2", MINUTE)).fence > zombie.fence
 
     async def test_drop_by_expiry_keeps_revived_tasks(self, store: Tasks, clock: ManualClock) -> None:
         """The drop checks the expiry again in its own transaction: the task may have been claimed since."""
@@ -553,7 +574,17 @@ class ExpiryContract(AsyncContract):
         await start_work(store)
         clock.forward(2 * MINUTE)
         drop = DropTask(TASKS, "t", expired_by=clock.now - MINUTE)
-        await find_winner((store.write(drop) for _ in range(8)), Conflict)
+        results = await asyncio.gather(*(store.write(drop) for _ in range(8)), return_exceptions=True)
+        assert sum(result is None for result in results) == 1
+        assert sum(isinstance(result, Conflict) for result in results) == 7
+
+    async def test_stale_fence_of_a_dropped_task_cannot_write(self, store: Tasks, clock: ManualClock) -> None:
+        zombie = await start_work(store)
+        clock.forward(2 * MINUTE)
+        await store.write(DropTask(TASKS, "t", expired_by=clock.now))
+        with pytest.raises(FencedOut, match="deleted"):
+            await store.write(make_save("[9]", fence=zombie.fence))
+        assert (await store.claim(TASKS, "t", "w2", MINUTE)).fence > zombie.fence
 
     async def test_task_spaces_include_expired_tasks(self, store: Tasks, clock: ManualClock) -> None:
         assert await store.task_spaces("acme") == []

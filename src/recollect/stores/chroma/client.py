@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import chromadb
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from recollect.errors import BadSettings, RecollectError, StoreCorrupt, StoreFull, StoreUnavailable
 
 Vector = NDArray[np.float32]
-T = TypeVar("T")
 
 _URL_FORMS = "chroma:./DIRECTORY, chroma+http://HOST:PORT or chroma+https://TOKEN@HOST:PORT?tenant=…&database=…"
 _URL_OPTIONS = frozenset({"tenant", "database", "token_header"})
@@ -127,7 +126,7 @@ def convert_error(error: Exception, address: str) -> RecollectError:
     return StoreUnavailable(f"{address} failed: {reason}")
 
 
-def _check_server(address: ChromaAddress, timeout: float) -> None:
+def check_server(address: ChromaAddress, timeout: float) -> None:
     """Raise if the server or the database is not there: chromadb's own check has no timeout."""
     scheme = "https" if address.is_secure else "http"
     tenant, database = quote(address.tenant, safe=""), quote(address.database, safe="")
@@ -190,7 +189,7 @@ class ChromaClient:
                     raise BadSettings(
                         f"{address} has no database {address.database!r} in tenant {address.tenant!r}"
                     ) from error
-            _check_server(address, timeout)
+            check_server(address, timeout)
             client = chromadb.HttpClient(
                 address.host, address.port, address.is_secure, address.headers, settings, **names
             )
@@ -221,8 +220,8 @@ class ChromaClient:
 
     def upsert(self, name: str, records: Sequence[ChromaRecord]) -> None:
         """Write records. Metadata of an earlier record stays unless its key is given; None deletes a key."""
-        for chunk in split(records):
-            self._write("upsert", name, chunk)
+        for start in range(0, len(records), _RECORDS_PER_REQUEST):
+            self._write("upsert", name, records[start : start + _RECORDS_PER_REQUEST])
 
     def update(self, name: str, metadata: Mapping[str, Mapping[str, Any]]) -> None:
         """Change some metadata of existing records, by their ids."""
@@ -231,7 +230,8 @@ class ChromaClient:
 
     def get(self, name: str, ids: Sequence[str], *parts: str) -> list[ChromaRecord]:
         """Return the records that exist, with metadata and text unless other `parts` are given."""
-        return [record for chunk in split(ids) for record in self._read(name, parts or _ALL, ids=list(chunk))]
+        chunks = [list(ids[start : start + _RECORDS_PER_REQUEST]) for start in range(0, len(ids), _RECORDS_PER_REQUEST)]
+        return [record for chunk in chunks for record in self._read(name, parts or _ALL, ids=chunk)]
 
     def find(self, name: str, where: Mapping[str, Any], *parts: str, limit: int | None = None) -> list[ChromaRecord]:
         """Return the records that match a filter, with metadata and text unless other `parts` are given."""
@@ -247,8 +247,8 @@ class ChromaClient:
         return list(found["ids"][0]) if found else []
 
     def delete(self, name: str, ids: Sequence[str]) -> None:
-        for chunk in split(ids):
-            self._call("delete", name, ids=list(chunk))
+        for start in range(0, len(ids), _RECORDS_PER_REQUEST):
+            self._call("delete", name, ids=list(ids[start : start + _RECORDS_PER_REQUEST]))
 
     def delete_where(self, name: str, where: Mapping[str, Any]) -> None:
         self._call("delete", name, where=where)
@@ -309,29 +309,31 @@ class ChromaClient:
         return self._collections[name]
 
 
-def split(parts: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield the parts in chunks that a request may have."""
-    return (parts[start : start + _RECORDS_PER_REQUEST] for start in range(0, len(parts), _RECORDS_PER_REQUEST))
+_LOCK_FILE = "recollect.lock"
 
 
-def lock_directory(directory: Path) -> int:
-    """Return an open file that locks a directory for one process: Chroma's files are not safe for two."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # Chroma creates its files world-readable
-        file = os.open(directory / "recollect.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreUnavailable(
-            f"{directory} cannot be used as a Chroma directory ({error.strerror}); use a writable one"
-        ) from error
-    try:
-        _lock(file)
-    except OSError as error:
-        os.close(file)
-        raise StoreUnavailable(
-            f"{directory} is already open, in this or another process, and Chroma's files allow only one; close it "
-            f"there, or run a server (chroma run --path {directory}) and use chroma+http://localhost:8000"
-        ) from error
-    return file
+class ChromaDirectoryLock:
+    """A lock that lets one process at a time use a directory: Chroma's files are not safe for two."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # Chroma creates its files world-readable
+            self._file = os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{directory} cannot be used as a Chroma directory ({error.strerror}); use a writable one"
+            ) from error
+        try:
+            _lock(self._file)
+        except OSError as error:
+            os.close(self._file)
+            raise StoreUnavailable(
+                f"{directory} is already open, in this or another process, and Chroma's files allow only one; close it "
+                f"there, or run a server (chroma run --path {directory}) and use chroma+http://localhost:8000"
+            ) from error
+
+    def close(self) -> None:
+        os.close(self._file)  # unlocks it
 
 
 if sys.platform == "win32":

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, get_args
 
 import numpy as np
@@ -20,6 +21,7 @@ from recollect.stores.chroma.client import ChromaRecord
 from recollect.stores.codec import decode_text, detect_corruption, pack_vectors
 from recollect.stores.erasure import ErasurePhase, ErasureRecord
 from recollect.stores.filters import Where
+from recollect.stores.search import ItemBrief, build_brief
 from recollect.types import EMPTY_MAPPING, MemoryItem, Scope, Space, Tier, Turn
 
 META = "recollect.meta"
@@ -43,6 +45,11 @@ def _build_scope(tenant: str, user: str, agent: str, session: str | None) -> Sco
     return Scope(tenant, user, agent, session)
 
 
+def _decode_metadata(name: str, value: Any) -> Mapping[str, Any]:
+    metadata = codec.decode_mapping(name, value)
+    return MappingProxyType(metadata) if metadata else EMPTY_MAPPING
+
+
 def _decode_turn(name: str, value: Any) -> Turn | None:
     if value is None:
         return None
@@ -52,14 +59,26 @@ def _decode_turn(name: str, value: Any) -> Turn | None:
 
 
 # The fields of an item in JSON. The text and the accesses are next to it.
-_FIELDS: codec.Decoders = {
-    **codec.build_decoders(
-        MemoryItem,
-        *("id", "tier", "metadata", "derived_from", "created_at", "valid_from", "valid_to", "expires_at", "decayed_at"),
-        *("learned_at", "version", "importance", "superseded_by", "source", "trust", "key", "pinned"),
-    ),
+_FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
+    "id": decode_text,
     "scope": lambda name, value: _build_scope(*value),
+    "tier": lambda name, value: codec.decode_choice(name, value, get_args(Tier)),
+    "metadata": _decode_metadata,
     "turn": _decode_turn,
+    "derived_from": codec.decode_texts,
+    "created_at": codec.decode_time,
+    "valid_from": codec.decode_optional_time,
+    "valid_to": codec.decode_optional_time,
+    "expires_at": codec.decode_optional_time,
+    "decayed_at": codec.decode_optional_time,
+    "learned_at": codec.decode_optional_time,
+    "version": codec.decode_int,
+    "importance": codec.decode_float,
+    "superseded_by": codec.decode_optional_text,
+    "source": decode_text,
+    "trust": codec.decode_float,
+    "key": codec.decode_optional_text,
+    "pinned": lambda name, value: codec.decode_choice(name, value, (True, False)),
 }
 
 
@@ -90,6 +109,9 @@ class ChromaItem:
     def list_passages(self, generation: str) -> list[str]:
         """Return the record ids of the vectors of one generation."""
         return [f"{self.record_id}.{part}" for part in range(self.passages.get(generation, 0))]
+
+    def build_brief(self, generation: str) -> ItemBrief:
+        return build_brief(self.item, length=len(self.terms), passages=self.passages.get(generation, 1))
 
     def with_vectors(
         self, generation: str, vectors: NDArray[np.float32], *, prepared: str, others: Mapping[str, int]
@@ -150,27 +172,35 @@ def decode_item(record: ChromaRecord) -> ChromaItem:
 
 def encode_erasure(erasure: ErasureRecord) -> ChromaRecord:
     """Return the record of an erasure in the ledger."""
-    columns = erasure.as_json_columns()
-    names = ("id", "subject", "parts", "elsewhere", "phase", "erased", "rederived", "receipt")
-    times = {"requested": erasure.requested_at, "deleted": erasure.deleted_at}
-    stored = {name: columns[name] for name in names if columns[name] is not None}
-    stored |= {name: to_micros(time) for name, time in times.items() if time is not None}
-    return ChromaRecord(f"erasure.{erasure.id}", {"kind": "erasure", **stored})
+    columns = {
+        "id": erasure.id,
+        "subject": erasure.subject,
+        "parts": json.dumps(erasure.parts),
+        "elsewhere": json.dumps(dict(erasure.elsewhere)),
+        "phase": erasure.phase,
+        "erased": json.dumps(dict(erasure.erased)),
+        "rederived": erasure.rederived,
+        "requested": to_micros(erasure.requested_at),
+        **({} if erasure.deleted_at is None else {"deleted": to_micros(erasure.deleted_at)}),
+        **({} if erasure.receipt is None else {"receipt": json.dumps(erasure.receipt.as_json())}),
+    }
+    return ChromaRecord(f"erasure.{erasure.id}", {"kind": "erasure", **columns})
 
 
 def decode_erasure(record: ChromaRecord) -> ErasureRecord:
     """Return the erasure of a record; it has evidence as soon as something may have been deleted."""
     with detect_corruption(describe_record(record)):
-        meta = record.metadata
-        texts = {name: decode_text(name, meta[name]) for name in ("id", "subject", "parts", "elsewhere", "erased")}
+        texts = {name: decode_text(name, record.metadata[name]) for name in ("id", "subject", "parts", "elsewhere")}
+        erased = decode_text("erased", record.metadata["erased"])
         return ErasureRecord.from_json_columns(
             **texts,
-            receipt=codec.decode_optional_text("receipt", meta.get("receipt")),
-            phase=codec.decode_choice("phase", meta["phase"], get_args(ErasurePhase)),
-            requested_at=codec.decode_time("requested", meta["requested"]),
-            deleted_at=codec.decode_optional_time("deleted", meta.get("deleted")),
-            rederived=codec.decode_int("rederived", meta["rederived"]),
-            evidence=b"" if texts["erased"] == "{}" else b"deleted",
+            erased=erased,
+            receipt=codec.decode_optional_text("receipt", record.metadata.get("receipt")),
+            phase=codec.decode_choice("phase", record.metadata["phase"], get_args(ErasurePhase)),
+            requested_at=codec.decode_time("requested", record.metadata["requested"]),
+            deleted_at=codec.decode_optional_time("deleted", record.metadata.get("deleted")),
+            rederived=codec.decode_int("rederived", record.metadata["rederived"]),
+            evidence=b"" if erased == "{}" else b"deleted",
         )
 
 
@@ -271,8 +301,16 @@ def _list_filter_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _encode_value(value: Any) -> object:
+def _encode_value(value: object) -> object:
     """Return the JSON of a value of an item."""
-    if isinstance(value, datetime):
-        return to_micros(value)
-    return astuple(value) if isinstance(value, Scope | Turn) else dict(value)
+    match value:
+        case datetime():
+            return to_micros(value)
+        case Scope():
+            return value.tenant, value.user, value.agent, value.session
+        case Turn():
+            return value.session, value.position, value.speaker
+        case Mapping():
+            return dict(value)
+        case _:
+            raise TypeError(f"an item cannot have a {type(value).__name__}")

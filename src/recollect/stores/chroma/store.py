@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import math
-import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
@@ -20,13 +19,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from recollect.clock import to_micros, to_utc
+from recollect.clock import Clock, from_micros, system_clock, to_micros, to_utc
 from recollect.errors import BadVector, Conflict, RecollectError, StoreClosed, StoreCorrupt, Unsupported
 from recollect.stores.base import Capabilities, Records, SpaceTrace, Vector, get_space_names
 from recollect.stores.chroma import records
-from recollect.stores.chroma.client import ChromaAddress, ChromaClient, ChromaRecord, lock_directory, split
+from recollect.stores.chroma.client import ChromaAddress, ChromaClient, ChromaDirectoryLock, ChromaRecord
 from recollect.stores.chroma.records import META, VECTORS_PREFIX, ChromaItem, name_items, name_vectors, within
-from recollect.stores.codec import decode_text, decode_time, detect_corruption, normalize_item, normalize_vectors
+from recollect.stores.codec import decode_int, decode_text, detect_corruption, normalize_item, normalize_vectors
 from recollect.stores.erasure import (
     ByteScan,
     ErasureChange,
@@ -42,7 +41,6 @@ from recollect.stores.search import (
     EvidenceLookup,
     EvidenceQuery,
     SearchEvidence,
-    build_brief,
     build_empty_evidence,
     build_evidence,
     compute_bm25,
@@ -51,7 +49,7 @@ from recollect.stores.search import (
 )
 from recollect.stores.validation import build_model_mismatch, validate_limit, validate_write
 from recollect.stores.writes import Delete, Embed, Model, Put, Touch, Write
-from recollect.types import MemoryItem, Space, Turn
+from recollect.types import MemoryItem, Space
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,6 +60,7 @@ Batch = dict[tuple[Space, str], ChromaItem | None]
 _TIMEOUT_SECONDS = 30.0
 # SQLite limits an expression to a depth of 1,000.
 _TERMS_PER_QUERY = 100
+_ITEMS_PER_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +88,6 @@ def in_worker(
     return run
 
 
-def _connect(address: ChromaAddress, timeout: float) -> tuple[ChromaClient, int | None]:
-    """Return the client, and the lock of a directory."""
-    lock = lock_directory(address.directory) if address.directory is not None else None
-    try:
-        client = ChromaClient.open(address, timeout=timeout)
-        if client.list_collections(records.OLD_FORMAT):
-            client.close()
-            raise Unsupported(
-                f"the facts at {address} have an older format, which this version cannot read. Export them with the "
-                "checkout that wrote them (`recollect export`), and import them into a new directory or database"
-            )
-    except BaseException:
-        if lock is not None:
-            os.close(lock)
-        raise
-    return client, lock
-
-
 class ChromaStore(Records, ErasureStore):
     """Items and erasures in one Chroma directory or server. Open it with `ChromaStore.open`.
 
@@ -117,30 +98,51 @@ class ChromaStore(Records, ErasureStore):
         exact_search=False, atomic_batches=False, compare_and_set=False, durable=False, erasure="delete"
     )
 
-    def __init__(self, url: str, client: ChromaClient, lock: int | None) -> None:
+    def __init__(self, url: str, client: ChromaClient, lock: ChromaDirectoryLock | None, clock: Clock) -> None:
         self.url = url
         self.worker = ThreadPoolExecutor(1, "recollect-chroma")
         self.is_closed = False
         self._directory = ChromaAddress.parse(url).directory
         self._client = client
-        self._lock = lock
+        self._directory_lock = lock
+        self._clock = clock
         self._salt = b""
 
     @classmethod
-    async def open(cls, url: str, *, patience: float = _TIMEOUT_SECONDS) -> ChromaStore:
+    async def open(cls, url: str, *, patience: float = _TIMEOUT_SECONDS, clock: Clock = system_clock) -> ChromaStore:
         """Open `chroma:./DIRECTORY` or `chroma+http://HOST:PORT`; `patience` is the timeout of a request in seconds."""
-        store = cls(url, *await asyncio.to_thread(_connect, ChromaAddress.parse(url), patience))
+        address = ChromaAddress.parse(url)
+
+        def connect() -> ChromaStore:
+            lock = ChromaDirectoryLock(address.directory) if address.directory is not None else None
+            try:
+                client = ChromaClient.open(address, timeout=patience)
+                if client.list_collections(records.OLD_FORMAT):
+                    client.close()
+                    raise Unsupported(
+                        f"the facts at {address} have an older format, which this version cannot read. Export them "
+                        "with the checkout that wrote them (`recollect export`), and import them into a new directory "
+                        "or database"
+                    )
+            except BaseException:
+                if lock is not None:
+                    lock.close()
+                raise
+            return cls(url, client, lock, clock)
+
+        store = await asyncio.to_thread(connect)
         with suppress(RecollectError):  # reads work if nothing can be written now
             await store.salt()
         return store
 
     async def close(self) -> None:
-        if not self.is_closed:
-            self.is_closed = True
-            await asyncio.to_thread(self.worker.shutdown)
-            self._client.close()
-            if self._lock is not None:
-                os.close(self._lock)
+        if self.is_closed:
+            return
+        self.is_closed = True
+        await asyncio.to_thread(self.worker.shutdown)
+        self._client.close()
+        if self._directory_lock is not None:
+            self._directory_lock.close()
 
     # Reads
 
@@ -167,16 +169,16 @@ class ChromaStore(Records, ErasureStore):
     def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
         count = validate_limit(limit)
         older = () if after is None else ({"created": {"$lte": to_micros(after.created_at)}},)
-        items = [row.item for row in self._select(where, *older).values()]
+        items = sorted((row.item for row in self._select(where, *older).values()), key=_get_age_key, reverse=True)
         if after is not None:
-            items = [item for item in items if (item.created_at, item.id) < (after.created_at, after.id)]
-        return sorted(items, key=lambda item: (item.created_at, item.id), reverse=True)[:count]
+            items = [item for item in items if _get_age_key(item) < _get_age_key(after)]
+        return items[:count]
 
     @in_worker
     def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
-        items = [row.item for row in self._select(Where(space), {"session": session}).values()]
-        turns = {(item.turn.position, item.id): item for item in items if item.turn is not None}
-        return [turns[place] for place in sorted(turns, reverse=True)[: validate_limit(limit)]]
+        rows = self._select(Where(space), {"session": session}).values()
+        turns = [(row.item.turn.position, row.item.id, row.item) for row in rows if row.item.turn is not None]
+        return [item for _, _, item in sorted(turns, key=lambda turn: turn[:2], reverse=True)[: validate_limit(limit)]]
 
     @in_worker
     def paths(self, space: Space) -> frozenset[str]:
@@ -189,8 +191,9 @@ class ChromaStore(Records, ErasureStore):
             if tenant in (None, space.tenant):
                 found = self._client.find(name_items(space), within(space), "metadatas")
                 with detect_corruption(f"an item of {space}"):
-                    times = [decode_time("created", record.metadata["created"]) for record in found]
-                traces.append(SpaceTrace(space, items=len(times), newest=max(times, default=None)))
+                    times = [decode_int("created", record.metadata["created"]) for record in found]
+                newest = from_micros(max(times)) if times else None
+                traces.append(SpaceTrace(space, items=len(times), newest=newest))
         return sorted(traces, key=lambda trace: get_space_names(trace.space))
 
     def _read(self, space: Space, ids: Iterable[str]) -> Rows:
@@ -199,7 +202,7 @@ class ChromaStore(Records, ErasureStore):
 
     def _read_records(self, space: Space, record_ids: Sequence[str]) -> Rows:
         found = {record.id: record for record in self._client.get(name_items(space), record_ids)}
-        return _decode([found[id] for id in record_ids if id in found])
+        return _decode(found[id] for id in record_ids if id in found)
 
     def _select(self, where: Where, *clauses: dict[str, object]) -> Rows:
         """Return all items that match a filter, and Chroma's `clauses`."""
@@ -213,8 +216,9 @@ class ChromaStore(Records, ErasureStore):
     def _iter_items(self) -> Iterator[ChromaItem]:
         """Yield all items of the store, in pages."""
         for name in self._client.list_collections(records.ITEMS_PREFIX):
-            for ids in split(self._client.find_ids(name)):
-                yield from map(records.decode_item, self._client.get(name, ids))
+            ids = self._client.find_ids(name)
+            for start in range(0, len(ids), _ITEMS_PER_PAGE):
+                yield from map(records.decode_item, self._client.get(name, ids[start : start + _ITEMS_PER_PAGE]))
 
     def _read_names(self, space: Space, kind: str) -> frozenset[str]:
         found = self._client.find(META, within(space, {"kind": kind}))
@@ -238,8 +242,7 @@ class ChromaStore(Records, ErasureStore):
         rows = near | matches
         rows |= self._find_neighbors(where, rows.values(), ask.reach)
         cosines = {} if vector is None else self._compute_cosines(where.space, rows.values(), vector, active)
-        passages = {id: row.passages.get(active.generation, 1) for id, row in rows.items()}
-        briefs = [build_brief(row.item, length=len(row.terms), passages=passages[id]) for id, row in rows.items()]
+        briefs = [row.build_brief(active.generation) for row in rows.values()]
         return judge(build_evidence(briefs, cosines, parts, weights, speakers), _ChromaLookup(rows))
 
     def _count_items(self, space: Space) -> int:
@@ -284,12 +287,14 @@ class ChromaStore(Records, ErasureStore):
 
     def _read_vectors(self, space: Space, rows: Collection[ChromaItem], active: VectorSet) -> dict[str, Vector]:
         """Return the vectors of items by id; those that Chroma has lost are left out."""
-        passages = {row.item.id: row.list_passages(active.generation) for row in rows}
-        wanted = list(itertools.chain.from_iterable(passages.values()))
-        stored = self._client.get(name_vectors(active.generation, space), wanted, "embeddings")
-        found = {record.id: record.vector for record in stored}
-        vectors = {owner: [found[id] for id in ids if id in found] for owner, ids in passages.items()}
-        return {owner: np.array(rows, np.float32) for owner, rows in vectors.items() if rows}
+        owners = {id: row.item.id for row in rows for id in row.list_passages(active.generation)}
+        collection = name_vectors(active.generation, space)
+        found = {record.id: record.vector for record in self._client.get(collection, list(owners), "embeddings")}
+        vectors: dict[str, list[object]] = {}
+        for id, owner in owners.items():
+            if id in found:
+                vectors.setdefault(owner, []).append(found[id])
+        return {owner: np.array(passages, np.float32) for owner, passages in vectors.items()}
 
     def _match_terms(
         self, where: Where, terms: Sequence[str], limit: int, total: int
@@ -319,14 +324,19 @@ class ChromaStore(Records, ErasureStore):
     def _find_neighbors(self, where: Where, rows: Iterable[ChromaItem], reach: int) -> Rows:
         """Return the turns at the positions of the given turns, and within `reach` of them."""
         turns = [row.item.turn for row in rows if row.item.turn is not None]
-        steps = range(-reach, reach + 1)
-        places = {records.name_place(turn.session, turn.position + step) for turn in turns for step in steps}
+        places = {
+            records.name_place(turn.session, turn.position + step)
+            for turn in turns
+            for step in range(-reach, reach + 1)
+        }
         found = self._select(where, {"place": {"$in": sorted(places)}}) if places else {}
-
-        def is_near(place: Turn) -> bool:
-            return any(turn.session == place.session and abs(turn.position - place.position) <= reach for turn in turns)
-
-        return {id: row for id, row in found.items() if row.item.turn is not None and is_near(row.item.turn)}
+        return {
+            id: row
+            for id, row in found.items()
+            for place in [row.item.turn]
+            if place is not None
+            and any(turn.session == place.session and abs(turn.position - place.position) <= reach for turn in turns)
+        }
 
     # Writes
 
@@ -379,14 +389,12 @@ class ChromaStore(Records, ErasureStore):
         """Return the items that a batch changes."""
         ids: dict[Space, list[str]] = {}
         for write in writes:
-            wanted = ids.setdefault(write.space, [])
-            match write:
-                case Put():
-                    wanted.append(write.item.id)
-                case Delete() | Embed():
-                    wanted.append(write.id)
-                case Touch():
-                    wanted.extend(write.ids)
+            if isinstance(write, Put):
+                ids.setdefault(write.space, []).append(write.item.id)
+            elif isinstance(write, Delete | Embed):
+                ids.setdefault(write.space, []).append(write.id)
+            elif isinstance(write, Touch):
+                ids.setdefault(write.space, []).extend(write.ids)
         rows = {space: self._read(space, wanted) for space, wanted in ids.items()}
         return {(space, id): rows[space].get(id) for space, wanted in ids.items() for id in wanted}
 
@@ -433,7 +441,8 @@ class ChromaStore(Records, ErasureStore):
             own += [] if row.speaker is None else [("speaker", row.speaker)]
             for kind, name in own:
                 id = records.build_record_id(row.space, kind, name)
-                names[id] = ChromaRecord(id, {"space": records.encode_space(row.space), "kind": kind, "name": name})
+                metadata = {"space": records.encode_space(row.space), "kind": kind, "name": name}
+                names[id] = ChromaRecord(id, metadata)
         known = {record.id for record in self._client.get(META, list(names), "metadatas")}
         self._client.upsert(META, [record for id, record in names.items() if id not in known])
 
@@ -443,18 +452,16 @@ class ChromaStore(Records, ErasureStore):
         stale: dict[str, list[str]] = {}
         for (space, id), row in changed.items():
             metadata, old = {"space": records.encode_space(space)}, before[space, id]
-            if row is not None:
-                for generation, vectors in row.new_vectors.items():
-                    passages = zip(row.list_passages(generation), vectors, strict=True)
-                    new = [ChromaRecord(passage, metadata, vector=vector) for passage, vector in passages]
-                    added.setdefault(name_vectors(generation, space), []).extend(new)
-            if old is not None:
-                for generation in old.passages:
-                    kept = row.passages.get(generation, 0) if row is not None else 0
-                    gone = old.list_passages(generation)[kept:]
-                    stale.setdefault(name_vectors(generation, space), []).extend(gone)
-        for name, new in added.items():
-            self._client.upsert(name, new)
+            for generation, vectors in row.new_vectors.items() if row is not None else ():
+                ids = row.list_passages(generation) if row is not None else ()
+                passages = [ChromaRecord(id, metadata, vector=vector) for id, vector in zip(ids, vectors, strict=True)]
+                added.setdefault(name_vectors(generation, space), []).extend(passages)
+            for generation in old.passages if old is not None else ():
+                kept = row.list_passages(generation) if row is not None else ()
+                gone = old.list_passages(generation)[len(kept) :] if old is not None else ()
+                stale.setdefault(name_vectors(generation, space), []).extend(gone)
+        for name, passages in added.items():
+            self._client.upsert(name, passages)
         return stale
 
     def _delete_speakers(self, names: Iterable[tuple[Space, str | None]]) -> None:
@@ -636,8 +643,8 @@ class ChromaStore(Records, ErasureStore):
             for name in self._client.list_collections(f"{VECTORS_PREFIX}{active.generation}."):
                 ids = self._client.find_ids(name)
                 stored.update(ids)
-                for chunk in split(ids):  # a lost vector has its id, but cannot be read
-                    self._client.get(name, chunk, "embeddings")
+                for start in range(0, len(ids), _ITEMS_PER_PAGE):  # a lost vector has its id, but cannot be read
+                    self._client.get(name, ids[start : start + _ITEMS_PER_PAGE], "embeddings")
         except StoreCorrupt as error:
             return IntegrityReport(faults=(str(error),))
         missing = {id.partition(".")[0] for id in expected - stored}
@@ -723,3 +730,7 @@ def _encode_model(id: str, vectors: VectorSet) -> ChromaRecord:
     assert model is not None
     text = json.dumps([model.name, model.dim, model.fingerprint])
     return ChromaRecord(id, {"kind": "model", "model": text, "generation": vectors.generation})
+
+
+def _get_age_key(item: MemoryItem) -> tuple[int, str]:
+    return to_micros(item.created_at), item.id

@@ -8,35 +8,42 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, cast
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores.codec import (
     DECODE_ERRORS,
     DecodeError,
-    Decoders,
-    build_decoders,
+    build_corrupt_error,
+    decode_choice,
+    decode_float,
     decode_int,
+    decode_mapping,
+    decode_optional_duration,
+    decode_optional_text,
+    decode_optional_time,
     decode_text,
     decode_texts,
     decode_time,
-    detect_corruption,
     detects_corruption,
 )
-from recollect.stores.writes import Checkpoint, Entry, Step, Task
-from recollect.types import Space, Tier
+from recollect.stores.writes import STEP_STATUSES, TASK_STATUSES, Checkpoint, Entry, Save, Step, Task
+from recollect.types import EMPTY_MAPPING, Space, Tier
 
 EntryFields = list[Any]
-"""Id, kind, content, metadata, importance, time and expiry of an entry."""
+OwnerNames = tuple[str, str, str]
 
 _MICROSECOND = timedelta(microseconds=1)
 # Makes times before 1970 positive, so that all sort as text.
 _TIME_OFFSET = 1 << 62
-PREFIX_DIGITS = 20
+_PREFIX_DIGITS = 20
+NEVER = b"9" * _PREFIX_DIGITS
+"""Sorts after every time."""
 
 
 def _to_json(value: Any) -> Any:
@@ -50,32 +57,43 @@ def _to_json(value: Any) -> Any:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_json)
 
 
-def encode_json(value: Any) -> bytes:
-    return _ENCODER.encode(value).encode()
-
-
 # Values are stored as JSON lists of these fields, in this order.
-_ENTRY_FIELDS = build_decoders(Entry, "id", "kind", "content", "metadata", "importance", "at", "expires_at")
-_get_entry_fields = attrgetter(*_ENTRY_FIELDS)
-_TASK_FIELDS = build_decoders(
-    Task,
-    *("version", "status", "owner", "renewed_at", "lease_ttl", "plan_hash", "ttl", "expires_at"),
-    *("created_at", "updated_at", "fence"),  # the fence is last, because the server assigns it
-)
-_get_task_fields = attrgetter(*_TASK_FIELDS)
-_STEP_FIELDS = build_decoders(
-    Step, "status", "attempts", "fence", "idempotency_key", "input_sha", "result", "error", "at"
-)
+_Decoders = Mapping[str, Callable[[str, Any], Any]]
+_get_entry_fields = attrgetter("id", "kind", "content", "metadata", "importance", "at", "expires_at")
+_OPEN_TASK_FIELDS: _Decoders = {
+    "version": decode_int,
+    "status": partial(decode_choice, known=TASK_STATUSES),
+    "owner": decode_optional_text,
+    "renewed_at": decode_optional_time,
+    "lease_ttl": decode_optional_duration,
+    "plan_hash": decode_optional_text,
+    "ttl": decode_optional_duration,
+    "expires_at": decode_optional_time,
+    "created_at": decode_time,
+    "updated_at": decode_time,
+}
+_TASK_FIELDS: _Decoders = {**_OPEN_TASK_FIELDS, "fence": decode_int}
+_get_open_task_fields, _get_task_fields = attrgetter(*_OPEN_TASK_FIELDS), attrgetter(*_TASK_FIELDS)
+_STEP_FIELDS: _Decoders = {
+    "status": partial(decode_choice, known=STEP_STATUSES),
+    "attempts": decode_int,
+    "fence": decode_int,
+    "idempotency_key": decode_text,
+    "input_sha": decode_optional_text,
+    "result": decode_optional_text,
+    "error": decode_optional_text,
+    "at": decode_time,
+}
 _get_step_fields = attrgetter(*_STEP_FIELDS)
 
 
-def _decode_fields(decoders: Decoders, values: list[Any]) -> dict[str, Any]:
+def _decode_fields(decoders: _Decoders, values: Iterable[Any]) -> dict[str, Any]:
     return {name: decode(name, value) for (name, decode), value in zip(decoders.items(), values, strict=True)}
 
 
 def encode_time(at: datetime | None) -> bytes:
-    """Encode a time as 20 digits that sort by time; None sorts last."""
-    return b"9" * PREFIX_DIGITS if at is None else b"%020d" % (to_micros(at) + _TIME_OFFSET)
+    """Encode a time as 20 digits that sort by time."""
+    return NEVER if at is None else b"%020d" % (to_micros(at) + _TIME_OFFSET)
 
 
 def encode_entry_header(entry: Entry) -> bytes:
@@ -86,49 +104,78 @@ def encode_entry_header(entry: Entry) -> bytes:
 
 def encode_entry(entry: Entry) -> bytes:
     """Encode an entry without its seq, which the server prepends."""
-    return encode_json(_get_entry_fields(entry))
+    return _ENCODER.encode(_get_entry_fields(entry)).encode()
 
 
 @detects_corruption("the name of an owner")
-def decode_owner(value: bytes) -> Space:
-    """Return the space of an owner's tasks without a session."""
+def decode_owner(value: bytes) -> OwnerNames:
+    """Return the tenant, user and agent of an owner."""
     tenant, user, agent = decode_texts("names", json.loads(value))
-    return Space(tenant, "checkpoints", user, agent)
+    return tenant, user, agent
 
 
 @detects_corruption("an entry of a log")
 def decode_entry(value: bytes) -> Entry:
     """Return the entry of a stored value, which starts with its seq."""
-    return build_entry(value[:PREFIX_DIGITS], json.loads(value[PREFIX_DIGITS:]))
+    return build_entry(value[:_PREFIX_DIGITS], decode_entry_fields(value))
+
+
+@detects_corruption("an entry of a log")
+def decode_entry_fields(value: bytes) -> EntryFields:
+    """Return the stored fields of an entry: id, kind, content, metadata, importance, time, expiry."""
+    return _check_entry_fields(json.loads(value[_PREFIX_DIGITS:]))
 
 
 @detects_corruption("an entry of a log")
 def decode_entry_rows(listed: bytes) -> list[tuple[str, EntryFields]]:
     """Return seq and fields of each entry in a script's JSON answer. A null entry is missing: raise StoreCorrupt."""
-    rows: list[Any] = json.loads(listed)
-    if None in rows:
-        raise DecodeError("it is missing")
-    for _, fields in rows:
-        decode_text("kind", fields[1])
-        decode_text("content", fields[2])
+    rows = []
+    for row in json.loads(listed):
+        if row is None:
+            raise DecodeError("it is missing")
+        seq, parts = row
+        rows.append((seq, _check_entry_fields(parts)))
     return rows
 
 
+def _check_entry_fields(parts: EntryFields) -> EntryFields:
+    decode_text("kind", parts[1])
+    decode_text("content", parts[2])
+    return parts
+
+
 @detects_corruption("an entry of a log")
-def build_entry(seq: bytes | str, fields: EntryFields) -> Entry:
-    return Entry(seq=int(seq), **_decode_fields(_ENTRY_FIELDS, fields))
+def build_entry(seq: bytes | str, parts: EntryFields) -> Entry:
+    id, kind, content, metadata, importance, at, expires_at = parts
+    return Entry(
+        id=decode_text("id", id),
+        kind=decode_text("kind", kind),
+        content=decode_text("content", content),
+        metadata=MappingProxyType(decode_mapping("metadata", metadata)) if metadata != {} else EMPTY_MAPPING,
+        importance=decode_float("importance", importance),
+        at=decode_time("at", at),
+        expires_at=decode_optional_time("expires_at", expires_at),
+        seq=int(seq),
+    )
+
+
+def encode_open_row(task: Task) -> bytes:
+    """Encode a task without its fence, which ends the row: the server assigns the fence of a claim."""
+    return _ENCODER.encode(_get_open_task_fields(task)).encode()[:-1] + b","
 
 
 def encode_task_row(task: Task) -> bytes:
-    return encode_json(_get_task_fields(task))
+    return _ENCODER.encode(_get_task_fields(task)).encode()
 
 
 def decode_task(name: str, row: bytes) -> Task | None:
     """Return the task of a row, or None if the row is empty."""
     if not row:
         return None
-    with detect_corruption(f"the row of task {name!r:.80}"):
+    try:
         return Task(id=name, **_decode_fields(_TASK_FIELDS, json.loads(row)))
+    except DECODE_ERRORS as error:
+        raise build_corrupt_error(f"the row of task {name!r:.80}", error) from error
 
 
 def encode_expiry(task: Task | None) -> bytes:
@@ -136,10 +183,17 @@ def encode_expiry(task: Task | None) -> bytes:
     return b"" if task is None or task.expires_at is None else encode_time(task.expires_at) + b":"
 
 
-def encode_checkpoint(state: str, fence: int, schema: int, at: datetime, sha256: str | None = None) -> bytes:
+def encode_state(task: Task, save: Save) -> bytes:
+    new = Checkpoint(task.version, task.fence, save.schema, save.state, task.updated_at, intact=True)
+    return encode_checkpoint(new, save.sha256)
+
+
+def encode_checkpoint(checkpoint: Checkpoint, sha256: str | None = None) -> bytes:
     """Encode a checkpoint: checksum, a line of JSON, and the state."""
-    checksum = sha256 or hashlib.sha256(state.encode()).hexdigest()
-    return f"{checksum}{_ENCODER.encode([fence, schema, at])}\n{state}".encode()
+    state = checkpoint.state.encode()
+    checksum = sha256 or hashlib.sha256(state).hexdigest()
+    about = _ENCODER.encode([checkpoint.fence, checkpoint.schema, checkpoint.at])
+    return b"%s%s\n%s" % (checksum.encode(), about.encode(), state)
 
 
 def decode_checkpoint(version: bytes, value: bytes) -> Checkpoint:
@@ -156,7 +210,7 @@ def decode_checkpoint(version: bytes, value: bytes) -> Checkpoint:
 
 
 def encode_step(step: Step) -> bytes:
-    return encode_json(_get_step_fields(step))
+    return _ENCODER.encode(_get_step_fields(step)).encode()
 
 
 @detects_corruption("the journal entry of a step")
@@ -176,24 +230,23 @@ def encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-@lru_cache(maxsize=4096)
 def build_owner_prefix(space: Space) -> bytes:
-    owner = _hash_names(space.tenant, space.user, space.agent)
-    return b"%s{%s.%s}:" % (KEY_ROOT, _hash_names(space.tenant), owner)
+    return _build_prefix(space.tenant, space.user, space.agent)
 
 
 def encode_owner(space: Space) -> bytes:
-    return encode_text(json.dumps([space.tenant, space.user, space.agent]))
+    return _encode_names(space.tenant, space.user, space.agent)
 
 
 def build_space_name(space: Space) -> bytes:
     return encode_text(f"{space.tier}/{space.session}")
 
 
-def parse_space(owner: Space, name: bytes) -> Space:
-    """Return the space of the same owner that `build_space_name` named."""
+def parse_space(owner: OwnerNames, name: bytes) -> Space:
+    """Return the space that `build_space_name` named within an owner."""
+    tenant, user, agent = owner
     tier, _, session = name.decode("utf-8", "surrogatepass").partition("/")
-    return replace(owner, tier=cast(Tier, tier), session=session)
+    return Space(tenant, cast(Tier, tier), user, agent, session)
 
 
 def build_owner_index_key(tenant: str) -> bytes:
@@ -210,6 +263,16 @@ def build_task_key(kind: bytes, name: TaskName) -> bytes:
     """Return the key of a task's `versions`, its `steps`, or their order (`course`)."""
     space = build_space_name(name[0])
     return b"%s%s:%d:%s%s" % (build_owner_prefix(name[0]), kind, len(space), space, encode_text(name[1]))
+
+
+@lru_cache(maxsize=1024)
+def _build_prefix(tenant: str, user: str, agent: str) -> bytes:
+    return b"%s{%s.%s}:" % (KEY_ROOT, _hash_names(tenant), _hash_names(tenant, user, agent))
+
+
+@lru_cache(maxsize=1024)
+def _encode_names(tenant: str, user: str, agent: str) -> bytes:
+    return encode_text(json.dumps([tenant, user, agent]))
 
 
 def _hash_names(*names: str) -> bytes:
