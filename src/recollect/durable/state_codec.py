@@ -38,7 +38,7 @@ class CheckpointDocument:
     author: CheckpointAuthor | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EncodedState:
     """A checkpoint as JSON text, with the SHA-256 of its bytes."""
 
@@ -46,10 +46,13 @@ class EncodedState:
     sha256: str
     _masked: str
     _texts: Sequence[str]
+    _unused_copy: State | None
 
     def decode(self) -> State:
         """Return a new copy of the state."""
-        copy: State = json.loads(self._masked)["state"]
+        copy, self._unused_copy = self._unused_copy, None
+        if copy is None:
+            copy = _decode_state(self._masked)
         texts = iter(self._texts)  # texts are immutable, so that all copies share them
         for values, key in _iter_texts(copy) if self._texts else ():
             if values[key] == _MASK:
@@ -91,7 +94,7 @@ class StateEncoder:
             text = "".join((first, *pairs)) if texts else masked
             data = text.encode()
             self._was_long = len(data) >= _MIN_LONG_TEXT
-            copy = json.loads(masked)["state"]
+            copy = _decode_state(masked)
             is_plain = copy == masked_state
         except (TypeError, ValueError, RecursionError):
             _check_storable(state)
@@ -105,7 +108,7 @@ class StateEncoder:
                 "elsewhere and keep their names in the state, or raise the setting"
             )
         tail = parts[-1].encode() if texts else data
-        return EncodedState(text, self._compute_sha256(data[: -len(tail)], tail), masked, texts)
+        return EncodedState(text, self._compute_sha256(data[: -len(tail)], tail), masked, texts, copy)
 
     def encode_value(self, value: Any) -> str:
         """Return plain data as compact JSON; a long text of the last state is not encoded again."""
@@ -143,6 +146,11 @@ def _iter_texts(state: State) -> Iterator[tuple[dict[str, Any], str]]:
             for inner_key, inner in value.items():
                 if type(inner) is str:
                     yield value, inner_key
+
+
+def _decode_state(text: str) -> State:
+    state: State = json.loads(text)["state"]
+    return state
 
 
 def encode_json(value: Any) -> str:

@@ -187,7 +187,7 @@ class TaskRun:
             self._run_memory,
             f"{step.idempotency_key} {self._created_at}",
             lambda: self.heartbeat.is_lost,
-            None if is_async(step.function) else self.config.view,
+            None if self.config.view is None or is_async(step.function) else self.config.view,
         )
         state = self.state
         try:

@@ -137,15 +137,6 @@ class LogCandidate(NamedTuple):
     def entry(self) -> Entry:
         return self.session.tail[self.position]
 
-    @property
-    def age(self) -> int | None:
-        """The number of newer entries in the session; None if recency does not count."""
-        return self.session.ages.get(self.position)
-
-    @property
-    def recency(self) -> int | None:
-        return self.age if self.age is not None and self.age < self.session.recency_limit else None
-
     def build_item(self, scope: Scope) -> MemoryItem:
         entry, space = self.entry, self.space
         session = space.session or None
@@ -210,16 +201,20 @@ TurnResults = tuple[Sequence[LogHit], Sequence[str]]
 
 
 def score_entries(
-    evidence: Sequence[LogEvidence], calibration: Calibration, reference: float | None
+    shared: Sequence[SharedTerms],
+    cosines: Sequence[float | None],
+    ages: Sequence[int | None],
+    calibration: Calibration,
+    reference: float | None,
 ) -> tuple[list[float], list[bool]]:
     """Return the score of each text, by its content or its recency if that is better, and if recency decided."""
-    share = np.array([shared.share for shared, _, _ in evidence], np.float64)
-    cosines = np.array([-np.inf if cosine is None else cosine for _, cosine, _ in evidence], np.float64)
-    content = score_texts(calibration.rescale(cosines), share)
-    is_trusted = [cosine is None and len(shared.matched) >= _MIN_TRUSTED_TERMS for shared, cosine, _ in evidence]
+    share = np.array([text.share for text in shared], np.float64)
+    known_cosines = np.array(cosines, np.float64)  # NaN if unknown
+    content = score_texts(calibration.rescale(np.nan_to_num(known_cosines, nan=-np.inf)), share)
+    is_trusted = np.isnan(known_cosines) & np.array([len(text.matched) >= _MIN_TRUSTED_TERMS for text in shared], bool)
     content = np.where(is_trusted, np.maximum(content, score_by_terms(share)), content)
-    ages = np.array([_MAX_RECENT if age is None else age for _, _, age in evidence], np.float64)
-    recency = np.where(ages < _MAX_RECENT, (reference or 0.0) - _RECENCY_STEP * ages, 0.0)
+    known_ages = np.array(ages, np.float64)
+    recency = np.where(known_ages < _MAX_RECENT, (reference or 0.0) - _RECENCY_STEP * known_ages, 0.0)
     return np.maximum(content, recency).round(4).tolist(), (recency > content).tolist()
 
 
@@ -501,37 +496,47 @@ class LogSearch:
                 for session in sessions
             ]
         candidates: list[LogCandidate] = []
+        ages: list[int | None] = []
         shared: list[SharedTerms] = []
         terms_by_session = find_shared_terms_by_group(request.query, [session.texts for session in sessions])
         for session, terms in zip(sessions, terms_by_session, strict=True):
             # Without a shared term and not among the newest, an entry is not relevant. That is most entries.
             likely = sorted({*terms, *session.find_newest()})
             indexes = likely if request.min_relevance > 0.0 else range(len(session.positions))
-            candidates += [LogCandidate(session, session.positions[index]) for index in indexes]
+            positions = [session.positions[index] for index in indexes]
+            candidates += [LogCandidate(session, at) for at in positions]
+            ages += map(session.ages.get, positions)
             shared += [terms.get(index, NO_SHARED_TERMS) for index in indexes]
-        cosines, calibration = await self._compare_newest(candidates)
-        places = range(len(candidates))
-        evidence = [LogEvidence(shared[at], cosines.get(at), candidates[at].recency) for at in places]
-        scores, is_by_recency = score_entries(evidence, calibration, self._session_reference)
-        best = [at for at in places if scores[at] >= request.min_relevance and not is_quarantined(candidates[at].entry)]
+        cosines, calibration = await self._compare_newest(candidates, ages)
+        for at, age in enumerate(ages):
+            if age is not None and age >= candidates[at].session.recency_limit:
+                ages[at] = None
+        scores, is_by_recency = score_entries(shared, cosines, ages, calibration, self._session_reference)
+        best = [at for at, score in enumerate(scores) if score >= request.min_relevance]
+        best = [at for at in best if not is_quarantined(candidates[at].entry)]
         best = _drop_echoes(_drop_confided(best, candidates), candidates, scores)
         best = sorted(best, key=lambda at: (scores[at], candidates[at].entry.at, at), reverse=True)[: request.n]
         hits = []
         for at in sorted(best):
             item = candidates[at].build_item(self._scope)
-            why = evidence[at].explain(is_by_recency=is_by_recency[at])
+            why = LogEvidence(shared[at], cosines[at], ages[at]).explain(is_by_recency=is_by_recency[at])
             hit = Hit(item, item.tier, scores[at], scores[at], why)
             hits.append(LogHit(candidates[at].entry, candidates[at].space, hit))
         return hits
 
-    async def _compare_newest(self, candidates: Sequence[LogCandidate]) -> tuple[dict[int, float], Calibration]:
-        """Return the cosines of the newest candidates, by index; none if the embedder fails."""
-        newest = [at for at, entry in enumerate(candidates) if entry.age is not None and entry.age < _MAX_COMPARED]
+    async def _compare_newest(
+        self, candidates: Sequence[LogCandidate], ages: Sequence[int | None]
+    ) -> tuple[list[float | None], Calibration]:
+        """Return the cosine of each candidate; None for those that are not new, and for all if the embedder fails."""
+        newest = [at for at, age in enumerate(ages) if age is not None and age < _MAX_COMPARED]
         texts = [candidates[at].content for at in newest]
         found = await self._query_embedding.compute_cosines(texts) if newest else None
+        cosines: list[float | None] = [None] * len(candidates)
         if found is None:
-            return {}, DEFAULT_CALIBRATION
-        return dict(zip(newest, found[0], strict=True)), found[1]
+            return cosines, DEFAULT_CALIBRATION
+        for at, cosine in zip(newest, found[0], strict=True):
+            cosines[at] = cosine
+        return cosines, found[1]
 
 
 async def _read_tails_as_of(log: Log, here: Space, limits: TailLimits, as_of: datetime) -> list[LogTail]:

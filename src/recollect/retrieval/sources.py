@@ -139,8 +139,11 @@ def dedupe_lines(lines: Sequence[PromptLine]) -> list[PromptLine]:
             duplicates[kept_places[quoted]] += [item, *duplicates.pop(kept_places[echo])]
     merged = []
     for at in sorted(duplicates):
-        hit = replace(best[at].hit, item=lines[at].hit.item, tier=lines[at].hit.tier)
-        merged.append(replace(lines[at], hit=hit, priority=best[at].priority, duplicates=tuple(duplicates[at])))
+        line, priority = lines[at], best[at].priority
+        if duplicates[at] or best[at] is not line:
+            hit = replace(best[at].hit, item=line.hit.item, tier=line.hit.tier)
+            line = replace(line, hit=hit, priority=priority, duplicates=tuple(duplicates[at]))
+        merged.append(line)
     return merged
 
 

@@ -46,7 +46,12 @@ def list_evidence(*found: Evidence) -> list[LogEvidence]:
 
 
 def relevance_of(query: str, *found: Evidence) -> list[float]:
-    return score_entries(list_evidence(*found), DEFAULT_CALIBRATION, find_session_reference(query))[0]
+    return score(list_evidence(*found), query)[0]
+
+
+def score(evidence: list[LogEvidence], query: str) -> tuple[list[float], list[bool]]:
+    shared, cosines, ages = zip(*evidence, strict=True)
+    return score_entries(shared, cosines, ages, DEFAULT_CALIBRATION, find_session_reference(query))
 
 
 def test_strong_session_reference_shows_recent_entries():
@@ -91,8 +96,7 @@ def test_explain_names_the_evidence():
     evidence = list_evidence(
         Evidence(1.0, ("invoice", "export"), 0.7, age=9), Evidence(age=0, cosine=0.1), Evidence(age=1)
     )
-    reference = find_session_reference("what did we do about the invoice export?")
-    _, is_by_recency = score_entries(evidence, DEFAULT_CALIBRATION, reference)
+    _, is_by_recency = score(evidence, "what did we do about the invoice export?")
     made = [str(one.explain(is_by_recency=is_recent)) for one, is_recent in zip(evidence, is_by_recency, strict=True)]
     assert made[0] == "cosine 0.70; words invoice, export"
     assert "only because it is recent: newest of its session" in made[1]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import apsw
@@ -48,7 +49,12 @@ _MAX_UNPADDED_BYTES = 8000
 
 _TASK_FIELDS = tuple(field.name for field in fields(Task))
 _TASK_COLUMNS = ", ".join(_TASK_FIELDS)
+# All fields but those that `_UPDATE_TASK_VERSION` writes.
+_get_constant_fields = attrgetter(
+    *(name for name in _TASK_FIELDS if name not in ("version", "expires_at", "updated_at"))
+)
 _NOTE_FIELDS = ("status", "attempts", "fence", "idempotency_key", "input_sha", "result", "error")
+_get_note_fields = attrgetter(*_NOTE_FIELDS)
 _LEASED_CONDITION = "owner is not null and renewed_at <= ?1 and renewed_at + lease_ttl > ?1"
 _LIVE_CONDITION = f"(expires_at is null or expires_at > ?1 or ({_LEASED_CONDITION}))"
 
@@ -285,19 +291,26 @@ def _load_task_row(connection: apsw.Connection, space: int, id: str) -> Task | N
 
 @detects_corruption("the row of a task")
 def _decode_task(row: tuple[Any, ...]) -> Task:
-    values: dict[str, Any] = dict(zip(_TASK_FIELDS, row, strict=True))
-    values["status"] = decode_choice("status", values["status"], TASK_STATUSES)
-    for name in ("renewed_at", "expires_at", "created_at", "updated_at"):
-        values[name] = from_optional_micros(values[name])
-    for name in ("lease_ttl", "ttl"):
-        values[name] = None if values[name] is None else timedelta(microseconds=values[name])
-    return Task(**values)
+    id, created_at, updated_at, status, version, fence, owner, renewed_at, lease_ttl, plan_hash, ttl, expires_at = row
+    return Task(
+        id,
+        from_micros(created_at),
+        from_micros(updated_at),
+        decode_choice("status", status, TASK_STATUSES),
+        version,
+        fence,
+        owner,
+        from_optional_micros(renewed_at),
+        None if lease_ttl is None else timedelta(microseconds=lease_ttl),
+        plan_hash,
+        None if ttl is None else timedelta(microseconds=ttl),
+        from_optional_micros(expires_at),
+    )
 
 
 def _save_task(connection: apsw.Connection, space: int, task: Task, stored: Task | None = None) -> None:
-    advanced = stored and replace(stored, version=task.version, expires_at=task.expires_at, updated_at=task.updated_at)
-    if advanced == task:
-        # No other indexed column has changed, so fewer pages are written.
+    if stored is not None and _get_constant_fields(stored) == _get_constant_fields(task):
+        # Only one indexed column has changed, so fewer pages are written.
         values = (task.version, to_optional_micros(task.expires_at), to_micros(task.updated_at), space, task.id)
         connection.execute(_UPDATE_TASK_VERSION, values)
         return
@@ -331,7 +344,7 @@ def _save_checkpoint(connection: apsw.Connection, space: int, task: Task, save: 
 
 
 def _save_step(connection: apsw.Connection, space: int, task: str, key: str, note: Journal | Step, at: int) -> None:
-    connection.execute(_UPSERT_STEP, (space, task, key, at, *(getattr(note, name) for name in _NOTE_FIELDS)))
+    connection.execute(_UPSERT_STEP, (space, task, key, at, *_get_note_fields(note)))
 
 
 def _restore_task(connection: apsw.Connection, space: int, restore: Restore) -> None:
