@@ -82,7 +82,7 @@ def _split_unspaced(word: str) -> list[str]:
 _PIECE = re.compile(r"[^\W\d_]+|\d|[^\w\s]|_")
 
 # Byte-pair tokenizers keep common words whole and cut longer ones about every five letters.
-_LETTERS_PER_TOKEN = 5.5
+_LETTERS_PER_TWO_TOKENS = 11
 # Other scripts are cut finer: an ideograph of three bytes is about one token.
 _BYTES_PER_TOKEN = 3
 
@@ -91,6 +91,11 @@ def count_tokens(text: str) -> int:
     """Return an estimate that is rarely below the count of current models for English, and higher for other scripts."""
     pieces = _PIECE.findall(text)
     others = [] if text.isascii() else [piece for piece in pieces if not piece.isascii()]
-    tokens = [math.ceil(len(piece) / _LETTERS_PER_TOKEN) for piece in pieces if not others or piece.isascii()]
+    # Rounded up, by integers: this runs for each word of a prompt block.
+    tokens = [
+        (2 * len(piece) + _LETTERS_PER_TWO_TOKENS - 1) // _LETTERS_PER_TWO_TOKENS
+        for piece in pieces
+        if not others or piece.isascii()
+    ]
     tokens += [math.ceil(len(piece.encode("utf-8", "surrogatepass")) / _BYTES_PER_TOKEN) for piece in others]
     return sum(tokens)

@@ -27,6 +27,8 @@ _Request = tuple[int, int, list[str], "asyncio.Future[VectorsByText]"]
 _Answer = TypeVar("_Answer")
 
 _PROBE_TEXT = "a memory of last summer"
+# The squares of vectors with these lengths neither overflow nor vanish.
+_MIN_PLAIN_LENGTH, _MAX_PLAIN_LENGTH = 1e-100, 1e100
 
 
 @runtime_checkable
@@ -171,17 +173,33 @@ class _BatchQueue:
         self._waiting: list[_Request] = []
         self._numbers = count()
         self._batches = 0
+        self._is_busy = False
         self._task: asyncio.Task[None] | None = None
 
     async def embed(self, texts: list[str]) -> VectorsByText:
         """Return the vectors of at most `size` different texts."""
         if inspect.iscoroutinefunction(self._embedder.embed_batch):
             return await self._compute(texts)
+        if not self._is_busy:
+            return await self._compute_alone(texts)
         vectors: asyncio.Future[VectorsByText] = asyncio.get_running_loop().create_future()
         heappush(self._waiting, (self._batches + len(texts), next(self._numbers), texts, vectors))
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="recollect-embedder")
+        self._start()
         return await vectors
+
+    async def _compute_alone(self, texts: list[str]) -> VectorsByText:
+        """Compute a batch for one caller, without a task: the cost of a task is that of a short write."""
+        self._is_busy = True
+        try:
+            return await self._compute(texts)
+        finally:
+            self._is_busy = False
+            self._start()
+
+    def _start(self) -> None:
+        if self._waiting and not self._is_busy:
+            self._is_busy = True
+            self._task = asyncio.create_task(self._run(), name="recollect-embedder")
 
     async def _run(self) -> None:
         batch: list[_Request] = []
@@ -191,6 +209,7 @@ class _BatchQueue:
                 self._batches += 1
                 await self._answer(batch)
         finally:  # without an answer only if this task is cancelled
+            self._is_busy = False
             self._task = None
             for *_, vectors in (*batch, *self._waiting):
                 vectors.cancel()
@@ -248,6 +267,9 @@ def _normalize_rows(embedder: Embedder, answer: Any, count: int) -> Matrix:
         raise BadVector(
             f"the embedder {name!r} answered with shape {rows.shape} for {count} texts; ({count}, {dim}) was expected"
         )
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    if lengths.min() > _MIN_PLAIN_LENGTH and lengths.max() < _MAX_PLAIN_LENGTH:
+        return np.asarray(rows / lengths[:, np.newaxis], np.float32)
     largest = np.abs(rows).max(axis=1, keepdims=True)
     if not np.isfinite(largest).all():
         raise BadVector(f"the embedder {name!r} answered with NaN or infinity; nothing was stored")

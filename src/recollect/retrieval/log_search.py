@@ -210,8 +210,9 @@ def score_entries(
     """Return the score of each text, by its content or its recency if that is better, and if recency decided."""
     share = np.array([text.share for text in shared], np.float64)
     known_cosines = np.array(cosines, np.float64)  # NaN if unknown
-    content = score_texts(calibration.rescale(np.nan_to_num(known_cosines, nan=-np.inf)), share)
-    is_trusted = np.isnan(known_cosines) & np.array([len(text.matched) >= _MIN_TRUSTED_TERMS for text in shared], bool)
+    is_unknown = np.isnan(known_cosines)
+    content = score_texts(calibration.rescale(np.where(is_unknown, -np.inf, known_cosines)), share)
+    is_trusted = is_unknown & np.array([len(text.matched) >= _MIN_TRUSTED_TERMS for text in shared], bool)
     content = np.where(is_trusted, np.maximum(content, score_by_terms(share)), content)
     known_ages = np.array(ages, np.float64)
     recency = np.where(known_ages < _MAX_RECENT, (reference or 0.0) - _RECENCY_STEP * known_ages, 0.0)
