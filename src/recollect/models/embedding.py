@@ -173,33 +173,17 @@ class _BatchQueue:
         self._waiting: list[_Request] = []
         self._numbers = count()
         self._batches = 0
-        self._is_busy = False
         self._task: asyncio.Task[None] | None = None
 
     async def embed(self, texts: list[str]) -> VectorsByText:
         """Return the vectors of at most `size` different texts."""
         if inspect.iscoroutinefunction(self._embedder.embed_batch):
             return await self._compute(texts)
-        if not self._is_busy:
-            return await self._compute_alone(texts)
         vectors: asyncio.Future[VectorsByText] = asyncio.get_running_loop().create_future()
         heappush(self._waiting, (self._batches + len(texts), next(self._numbers), texts, vectors))
-        self._start()
-        return await vectors
-
-    async def _compute_alone(self, texts: list[str]) -> VectorsByText:
-        """Compute a batch for one caller, without a task: the cost of a task is that of a short write."""
-        self._is_busy = True
-        try:
-            return await self._compute(texts)
-        finally:
-            self._is_busy = False
-            self._start()
-
-    def _start(self) -> None:
-        if self._waiting and not self._is_busy:
-            self._is_busy = True
+        if self._task is None:
             self._task = asyncio.create_task(self._run(), name="recollect-embedder")
+        return await vectors
 
     async def _run(self) -> None:
         batch: list[_Request] = []
@@ -209,7 +193,6 @@ class _BatchQueue:
                 self._batches += 1
                 await self._answer(batch)
         finally:  # without an answer only if this task is cancelled
-            self._is_busy = False
             self._task = None
             for *_, vectors in (*batch, *self._waiting):
                 vectors.cancel()
