@@ -292,13 +292,7 @@ _Removal = Delete | Clear | Drop | DropTask
 
 def is_durable(write: Write) -> bool:
     """Return whether an acknowledged write survives a power failure."""
-    match write:
-        case Touch() | Embed() | Clear() | Drop():
-            return False
-        case Append():
-            return write.durable
-        case _:
-            return True
+    return write.durable if isinstance(write, Append) else not isinstance(write, Touch | Embed | Clear | Drop)
 
 
 def is_removal(write: Write) -> bool:
