@@ -137,10 +137,10 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--quick", action="store_true", help="2,000 items and 40 rounds")
-    parser.add_argument("--cipher", default=connection._CIPHER, help="a cipher of SQLite3 Multiple Ciphers")
+    parser.add_argument("--cipher", default=connection.CIPHER, help="a cipher of SQLite3 Multiple Ciphers")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    connection._CIPHER = arguments.cipher
+    connection.CIPHER = arguments.cipher
     items, count = (2_000, 40) if arguments.quick else (arguments.items, arguments.rounds)
     with tempfile.TemporaryDirectory(prefix="recollect-encryption-") as folder:
         timings, sizes = asyncio.run(run(Path(folder), items, count))

@@ -43,12 +43,8 @@ def acknowledge_before_commit() -> None:
 def deferred_begin() -> None:
     """Start transactions as readers, which take the write lock too late to wait for it."""
 
-    def begin(writing: apsw.Connection) -> None:
-        writing.execute("begin")
-        # Our batches write first, which would hide the fault.
-        writing.execute("select max(id) from spaces").fetchall()
-
-    setattr(threads, "begin_immediate", begin)  # noqa: B010
+    # Our batches write first, which would hide the fault.
+    setattr(threads, "_BEGIN", "begin; select max(id) from spaces")  # noqa: B010
 
 
 def ignore_fence() -> None:
@@ -237,10 +233,11 @@ def keep_wal() -> None:
 
 def keep_page_gaps() -> None:
     """Leave the unused bytes between the rows of a page as they are."""
+    from recollect.stores.erasure import ByteScan
     from recollect.stores.sqlite import erasure
 
     def only_empty_wal(path: Path, key: Any, **_: Any) -> Any:
-        return erasure.PurgeResult("" if erasure.empty_wal(path, key) else "busy")
+        return ByteScan(waits=() if erasure.empty_wal(path, key) else ("busy",))
 
     setattr(erasure, "purge_deleted_bytes", only_empty_wal)  # noqa: B010
 

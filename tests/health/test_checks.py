@@ -12,7 +12,7 @@ import pytest
 
 from recollect.errors import NotFound, StoreClosed
 from recollect.health.examine import CHECKLIST
-from recollect.stores.sqlite import integrity
+from recollect.stores.sqlite import store as sqlite_store
 from recollect.types import Progress
 from tests.health.examined_memory import ExaminedMemory
 from tests.health.failures import FAILURES, Failure, Tools
@@ -94,7 +94,7 @@ async def test_small_store_is_checked_within_a_second(examined: ExaminedMemory):
 
 async def test_backup_is_noticed_immediately(examined: ExaminedMemory, monkeypatch: pytest.MonkeyPatch):
     """Mutant: `read_stats` does not wait for the note of the backup."""
-    monkeypatch.setattr(integrity, "_BACKUP_NOTE_TIMEOUT_SECONDS", 30)  # another test covers the timeout
+    monkeypatch.setattr(sqlite_store, "_BACKUP_NOTE_TIMEOUT_SECONDS", 30)  # another test covers the timeout
     examined.execute_sql("delete from meta where name = 'backed_up'")
     memory = await examined.open_memory()
     assert await examined.find_problems() == {"upkeep.backup": "warn"}

@@ -15,7 +15,6 @@ from recollect.models.embedding import Embedding
 from recollect.models.llm import LanguageModel
 from recollect.settings import Settings
 from recollect.stores.base import Log, Records, Tasks
-from recollect.stores.overlay import PlanOverlay
 from recollect.tiers.lifecycle_notes import LifecycleNotes
 from recollect.types import Progress, ProgressCallback, Scope, Space
 
@@ -45,7 +44,8 @@ class LifecycleRun:
     scope: Scope
     now: datetime
     report: LifecycleReportBuilder
-    overlay: PlanOverlay
+    overlay: Records
+    """The items of the run. In a dry run, writes are visible to later reads and discarded at the end."""
     is_dry: bool = False
     on_progress: ProgressCallback | None = None
     log_positions: dict[Space, int] = field(default_factory=dict)

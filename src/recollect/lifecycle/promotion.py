@@ -288,7 +288,8 @@ class FactBatch:
 
     async def _get_current(self, ids: Iterable[str]) -> list[MemoryItem]:
         """Return stored items, including the changes of this batch."""
-        found = await self._run.overlay.get(self._run.fact_space, *ids)
+        wanted = list(ids)
+        found = await self._run.overlay.get(self._run.fact_space, *wanted) if wanted else []
         return [self._changed_items[item.id][0] if item.id in self._changed_items else item for item in found]
 
 

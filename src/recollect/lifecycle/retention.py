@@ -13,6 +13,7 @@ from recollect.lifecycle.context import LifecycleRun
 from recollect.lifecycle.report import ActionKind, LifecycleAction
 from recollect.settings import Settings
 from recollect.stores.filters import Where
+from recollect.stores.overlay import iter_pages
 from recollect.stores.writes import Delete, Drop, DropTask, Put, Task
 from recollect.tiers.contradiction import is_merged_copy
 from recollect.types import MemoryItem, Space
@@ -126,7 +127,7 @@ async def sweep_facts(run: LifecycleRun) -> None:
     settings = run.context.settings
     max_items = settings.tier("semantic").max_items
     done = 0
-    async for page in run.overlay.iter_pages(Where(run.fact_space)):
+    async for page in iter_pages(run.overlay, Where(run.fact_space)):
         decisions = [decision for item in page if (decision := decide_retention(item, settings, run.now))]
         await _apply_decisions(run, decisions)
         done += len(page)
@@ -166,7 +167,7 @@ async def _enforce_cap(run: LifecycleRun, max_items: int) -> None:
     """Drop the least important facts above the cap, of equals the least recently used; only ids are held in memory."""
     count = 0
     candidates: list[tuple[float, float, str]] = []
-    async for page in run.overlay.iter_pages(Where(run.fact_space)):
+    async for page in iter_pages(run.overlay, Where(run.fact_space)):
         count += len(page)
         candidates += [
             (-item.importance, -(item.last_accessed or item.created_at).timestamp(), item.id)

@@ -19,7 +19,7 @@ from recollect.lifecycle.promotion import Promoter
 from recollect.lifecycle.report import LifecycleAction, LifecycleReport, LifecycleReportBuilder
 from recollect.lifecycle.retention import drop_expired_episodes, drop_expired_tasks, get_purge_grace, sweep_facts
 from recollect.stores.base import Records
-from recollect.stores.overlay import PlanOverlay
+from recollect.stores.overlay import BufferedStore
 from recollect.tiers.consolidation import apply_merges, plan_consolidation
 from recollect.tiers.lifecycle_notes import CLOCK_NOTE
 from recollect.types import ProgressCallback, Scope
@@ -94,7 +94,7 @@ class Lifecycle:
         context = self._context
         async with self._run_lock:
             now, report = to_utc(context.clock()), LifecycleReportBuilder(context.settings.lifecycle_llm_tokens)
-            overlay = PlanOverlay(context.records, imagined=dry)
+            overlay = cast(Records, BufferedStore(context.records, [])) if dry else context.records
             if not dry and context.eraser is not None:
                 for receipt in await context.eraser.resume():
                     report.add_note(f"erasure {receipt.id} is {receipt.status}")
@@ -190,7 +190,7 @@ async def merge_duplicates(run: LifecycleRun) -> None:
         run.now,
         progress=lambda progress: run.report_progress("merge", progress.done, progress.total),
     )
-    report = await apply_merges(cast(Records, run.overlay), run.fact_space, plan.merged, run.now)
+    report = await apply_merges(run.overlay, run.fact_space, plan.merged, run.now)
     for skipped in report.skipped:
         run.report.add_note(f"item {skipped.merge.survivor} was not merged: {skipped.reason}")
     run.report.examined += plan.examined

@@ -13,15 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeVar, overload, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recollect.errors import Conflict, Unsupported
 from recollect.stores.filters import Where
 from recollect.stores.health import IntegrityReport, ProgressCallback, RepairTarget, StoreStats, ignore_progress
 from recollect.stores.search import EvidenceLookup, EvidenceQuery, SearchEvidence
 from recollect.stores.validation import ALL_VERSIONS, validate_limit
-from recollect.stores.writes import Append, Entry, Model, Put, Save, TaskStatus, Touch, Write
+from recollect.stores.writes import Append, Entry, Model, Put, Save, TaskStatus, Touch, Vectors, Write
 from recollect.stores.writes import Checkpoint as Checkpoint
 from recollect.stores.writes import Lease as Lease
 from recollect.stores.writes import Step as Step
@@ -38,9 +35,7 @@ class TailLimits:
     entries_per_log: int
 
     def validate(self) -> TailLimits:
-        return TailLimits(
-            validate_limit(self.own_entries), validate_limit(self.other_logs), validate_limit(self.entries_per_log)
-        )
+        return TailLimits(*map(validate_limit, (self.own_entries, self.other_logs, self.entries_per_log)))
 
 
 class LogTail(Sequence[Entry]):
@@ -81,15 +76,15 @@ class LogTail(Sequence[Entry]):
     def __getitem__(self, index: slice) -> list[Entry]: ...
 
     def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        if index not in self._entries:
-            self._entries[index] = self._build(index)
-        return self._entries[index]
+        chosen = range(len(self))[index]
+        if isinstance(chosen, range):
+            return [self[number] for number in chosen]
+        if chosen not in self._entries:
+            self._entries[chosen] = self._build(chosen)
+        return self._entries[chosen]
 
 
-Vector = NDArray[np.float32]
+Vector = Vectors
 T = TypeVar("T")
 
 
@@ -375,7 +370,16 @@ class Tasks(Store, Protocol):
 
     async def save(self, save: Save) -> int:
         """Write a state and return the version it was given."""
-        return await save_and_read_version(self, save)
+        if save.expect is not None:
+            await self.write(save)
+            return save.expect + 1
+        while True:
+            task = await self.task(save.space, save.task, hidden=True)
+            try:
+                return await self.save(replace(save, expect=0 if task is None else task.version))
+            except Conflict as error:
+                if type(error) is not Conflict:
+                    raise
 
     async def checkpoint(
         self, space: Space, task: str, *, version: int | None = None, hidden: bool = False
@@ -394,42 +398,19 @@ def get_space_names(space: Space) -> tuple[str, ...]:
     return space.tenant, space.tier, space.user, space.agent, space.session
 
 
-# Helpers for backends whose transactions do not return what they wrote.
-
-_MAX_SAVE_ATTEMPTS = 16
-
-
-class _EntryReader(Protocol):
-    async def entries(self, space: Space, *ids: str) -> list[Entry]: ...
-
-
-async def read_appended(log: _EntryReader, appends: Sequence[Append]) -> list[Entry | None]:
+async def read_appended(log: Log, appends: Sequence[Append]) -> list[Entry | None]:
     """Return the stored entry of each append, or None."""
-    ids: dict[Space, list[str]] = {}
-    for append in appends:
-        ids.setdefault(append.space, []).append(append.entry.id)
-    found = {(space, entry.id): entry for space, wanted in ids.items() for entry in await log.entries(space, *wanted)}
+    ids = group_ids(appends)
+    found = {(space, entry.id): entry for space in ids for entry in await log.entries(space, *ids[space])}
     return [found.get((append.space, append.entry.id)) for append in appends]
 
 
-async def save_and_read_version(tasks: Tasks, save: Save) -> int:
-    """Write a state as the successor of the stored version, and return its version."""
-    if save.expect is not None:
-        await tasks.write(save)
-        return save.expect + 1
-    for _ in range(_MAX_SAVE_ATTEMPTS):
-        task = await tasks.task(save.space, save.task, hidden=True)
-        version = 0 if task is None else task.version
-        try:
-            await tasks.write(replace(save, expect=version))
-        except Conflict as error:
-            if type(error) is not Conflict:
-                raise
-            continue
-        return version + 1
-    await tasks.write(save)
-    task = await tasks.task(save.space, save.task, hidden=True)
-    return 0 if task is None else task.version
+def group_ids(appends: Sequence[Append]) -> dict[Space, list[str]]:
+    """Return the ids of the entries of each log."""
+    ids: dict[Space, list[str]] = {}
+    for append in appends:
+        ids.setdefault(append.space, []).append(append.entry.id)
+    return ids
 
 
 def count_cancellations() -> int:

@@ -64,26 +64,25 @@ class ByteScan:
 
     def merge(self, other: ByteScan) -> ByteScan:
         sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _FIELDS}
-        return ByteScan(**sums | {name: tuple(dict.fromkeys(sums[name])) for name in _TEXT_FIELDS})
+        return ByteScan(**sums | {name: tuple(dict.fromkeys(sums[name])) for name in ("unseen", "waits")})
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object; empty lists of sentences, and a wait of 0 seconds, are left out."""
         values = {name: getattr(self, name) for name in _FIELDS}
-        if not self.writers_waited:  # receipts of release 0.1 do not have it, and keep their digest
-            del values["writers_waited"]
-        return {name: list(value) if name in _TEXT_FIELDS else value for name, value in values.items() if value != ()}
+        # Receipts of release 0.1 have no `writers_waited`, and keep their digest.
+        left_out = {name for name in _OPTIONAL_FIELDS if not values[name]}
+        return {name: _encode_value(value) for name, value in values.items() if name not in left_out}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ByteScan:
-        others = (*_TEXT_FIELDS, "writers_waited")
-        counts: dict[str, Any] = decode_counts("scan", {name: data[name] for name in data if name not in others})
-        texts: dict[str, Any] = {name: decode_texts(name, data.get(name, [])) for name in _TEXT_FIELDS}
-        waited = decode_float("writers_waited", data.get("writers_waited", 0.0))
-        return cls(**counts, **texts, writers_waited=waited)
+        decoders: dict[str, Callable[[str, Any], Any]] = {name: _OPTIONAL_FIELDS.get(name, decode_int) for name in data}
+        return cls(**{name: decode(name, data[name]) for name, decode in decoders.items()})
 
 
-_TEXT_FIELDS = ("unseen", "waits")
 _FIELDS = tuple(field.name for field in fields(ByteScan))
+_OPTIONAL_FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
+    "unseen": decode_texts, "waits": decode_texts, "writers_waited": decode_float,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,21 +137,9 @@ class ErasureReceipt:
         return replace(chained, sha256=chained.digest)
 
     def as_json(self) -> dict[str, Any]:
-        times = {name: getattr(self, name) for name in ("requested_at", "deleted_at", "completed_at")}
-        return {
-            _FORMAT_KEY: _FORMAT_VERSION,
-            "id": self.id,
-            "subject": self.subject,
-            "parts": list(self.parts),
-            "status": self.status,
-            **{name: None if at is None else at.isoformat() for name, at in times.items()},
-            "erased": dict(sorted(self.erased.items())),
-            "rederived": self.rederived,
-            "scan": self.scan.as_json(),
-            "previous": self.previous,
-            "sha256": self.sha256,
-            **{name: value for name in _KEY_FIELDS if (value := getattr(self, name))},
-        }
+        values = {field.name: _encode_value(getattr(self, field.name)) for field in fields(self)}
+        left_out = {name for name in _KEY_FIELDS if not values[name]}
+        return {_FORMAT_KEY: _FORMAT_VERSION, **{name: value for name, value in values.items() if name not in left_out}}
 
     @classmethod
     def from_json(cls, data: Any) -> ErasureReceipt:
@@ -201,6 +188,19 @@ class ErasureReceipt:
         return "\n".join(lines)
 
 
+def _encode_value(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case ByteScan():
+            return value.as_json()
+        case tuple():
+            return list(value)
+        case Mapping():
+            return dict(sorted(value.items()))
+    return value
+
+
 def _parse_moment(value: Any) -> datetime | None:
     return None if value is None else datetime.fromisoformat(value)
 
@@ -230,20 +230,9 @@ class ErasureRecord:
 
     def as_json_columns(self) -> dict[str, Any]:
         """Return the fields of the row, with collections and the receipt as JSON texts."""
-        return {
-            "id": self.id,
-            "subject": self.subject,
-            "parts": json.dumps(self.parts),
-            "requested_at": self.requested_at,
-            "elsewhere": json.dumps(dict(self.elsewhere)),
-            "phase": self.phase,
-            "deleted_at": self.deleted_at,
-            "erased": json.dumps(dict(self.erased)),
-            "rederived": self.rederived,
-            "evidence": self.evidence,
-            "key": self.key,
-            "receipt": None if self.receipt is None else json.dumps(self.receipt.as_json()),
-        }
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        texts = {name: json.dumps(_encode_value(columns[name])) for name in ("parts", "elsewhere", "erased")}
+        return columns | texts | {"receipt": self.receipt and json.dumps(self.receipt.as_json())}
 
     @classmethod
     def from_json_columns(

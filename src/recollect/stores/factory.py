@@ -189,7 +189,9 @@ async def open_store(url: str, settings: Settings, clock: Clock, *, migrates: bo
     """Open the store of a URL or path. With `migrates=False`, an older schema raises `SchemaTooOld`."""
     scheme, separator, rest = url.partition("://")
     if url.startswith(("chroma:", "chroma+")):
-        return await _open_chroma(url, clock)
+        with _require_extra("chroma", "chroma:"):
+            from recollect.stores.chroma import ChromaStore
+        return await ChromaStore.open(url, clock=clock)
     if url == "memory://":
         from recollect.stores.in_memory import InMemoryStore
 
@@ -198,9 +200,15 @@ async def open_store(url: str, settings: Settings, clock: Clock, *, migrates: bo
         path = Path((rest.removeprefix("/") if scheme == "sqlite" and separator else url) or settings.store)
         return await asyncio.to_thread(_open_sqlite, path, settings, clock, migrates=migrates)
     if scheme in ("postgresql", "postgres"):
-        return await _open_postgres(url, settings, clock, migrates=migrates)
+        with _require_extra("postgres", "postgresql://"):
+            from recollect.stores.postgres import PostgresStore
+        # Clients of a server share its clock, unless the caller passes another.
+        client_clock = None if clock is system_clock else clock
+        return await PostgresStore.open(url, connections=2 * settings.readers, clock=client_clock, migrates=migrates)
     if scheme.partition("+")[0] in ("redis", "rediss"):
-        return await _open_redis(url, clock)
+        with _require_extra("redis", "redis://"):
+            from recollect.stores.redis import RedisStore
+        return await RedisStore.open(url, clock=clock)
     raise BadSettings(
         f"{mask_password(url)!r} names no store that is known. Use a file path, sqlite:///PATH, "
         "postgresql://USER@HOST/DATABASE, redis://HOST:PORT/DB, redis+cluster://HOST:PORT, chroma:./DIRECTORY, "
@@ -231,23 +239,3 @@ def _require_extra(extra: str, url: str) -> Iterator[None]:
         if (error.name or "").startswith("recollect"):
             raise
         raise ExtraMissing.for_feature(f"a {url} URL", extra) from error
-
-
-async def _open_postgres(url: str, settings: Settings, clock: Clock, *, migrates: bool) -> Store:
-    with _require_extra("postgres", "postgresql://"):
-        from recollect.stores.postgres import PostgresStore
-    # Clients of a server share its clock, unless the caller passes another.
-    client_clock = None if clock is system_clock else clock
-    return await PostgresStore.open(url, connections=2 * settings.readers, clock=client_clock, migrates=migrates)
-
-
-async def _open_redis(url: str, clock: Clock) -> Store:
-    with _require_extra("redis", "redis://"):
-        from recollect.stores.redis import RedisStore
-    return await RedisStore.open(url, clock=clock)
-
-
-async def _open_chroma(url: str, clock: Clock) -> Store:
-    with _require_extra("chroma", "chroma:"):
-        from recollect.stores.chroma import ChromaStore
-    return await ChromaStore.open(url, clock=clock)

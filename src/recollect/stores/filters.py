@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -78,16 +78,7 @@ class Where:
     @property
     def is_narrow(self) -> bool:
         """True if the filter restricts more than space, validity and known time."""
-        return bool(
-            self.min_importance > 0.0
-            or self.open_at is not None
-            or self.created_from is not None
-            or self.created_until is not None
-            or self.key is not None
-            or self.key_prefix is not None
-            or self.ids is not None
-            or self.conditions
-        )
+        return self != Where(self.space, self.live_at, self.known_at)
 
 
 def normalize_times(where: Where) -> Where:
@@ -121,25 +112,18 @@ def iter_metadata_paths(metadata: Mapping[str, Any], prefix: str = "") -> Iterat
 
 def matches_where(where: Where, item: MemoryItem) -> bool:
     """Return whether the item matches; the space is not compared."""
-    if where.live_at is not None and not item.live_at(where.live_at):
-        return False
-    if where.known_at is not None and item.valid_from is None and item.created_at > where.known_at:
-        return False
-    if where.open_at is not None and _is_replaced_by(where.open_at, item):
-        return False
-    if where.created_from is not None and item.created_at < where.created_from:
-        return False
-    if where.created_until is not None and item.created_at >= where.created_until:
-        return False
-    if item.importance < where.min_importance:
-        return False
-    if where.key is not None and item.key != where.key:
-        return False
-    if where.key_prefix is not None and (item.key is None or not item.key.startswith(where.key_prefix)):
-        return False
-    if where.ids is not None and item.id not in where.ids:
-        return False
-    return all(_matches_condition(condition, _get_value(condition, item)) for condition in where.conditions)
+    return (
+        (where.live_at is None or item.live_at(where.live_at))
+        and (where.known_at is None or item.valid_from is not None or item.created_at <= where.known_at)
+        and (where.open_at is None or not _is_replaced_by(where.open_at, item))
+        and (where.created_from is None or item.created_at >= where.created_from)
+        and (where.created_until is None or item.created_at < where.created_until)
+        and item.importance >= where.min_importance
+        and (where.key is None or item.key == where.key)
+        and (where.key_prefix is None or (item.key is not None and item.key.startswith(where.key_prefix)))
+        and (where.ids is None or item.id in where.ids)
+        and (not where.conditions or all(_matches_condition(condition, item) for condition in where.conditions))
+    )
 
 
 def find_prefix_range(prefix: str, after: str | None = None) -> tuple[str, str | None]:
@@ -172,7 +156,11 @@ def _parse_conditions(path: Any, wanted: Any) -> list[Condition]:
 
 def _parse_condition(path: str, op: Operator, value: Any) -> Condition:
     if op == "in":
-        return Condition(path, op, _parse_choices(path, value))
+        if not _is_list(value):
+            raise BadQuery(f"{path} in needs a list of values; got {value!r}")
+        if len(value) > _MAX_CHOICES:
+            raise BadQuery(f"{path} in needs at most {_MAX_CHOICES} values; got {len(value)}")
+        return Condition(path, op, tuple(_parse_scalar(path, choice) for choice in value))
     value = _parse_scalar(path, value)
     if op in ("gt", "gte", "lt", "lte") and (value is None or isinstance(value, bool)):
         raise BadQuery(f"{path} {op} needs a number, a string or a datetime; got {value!r}")
@@ -183,14 +171,6 @@ def _parse_condition(path: str, op: Operator, value: Any) -> Condition:
     return Condition(path, op, value)
 
 
-def _parse_choices(path: str, value: Any) -> tuple[Scalar, ...]:
-    if not _is_list(value):
-        raise BadQuery(f"{path} in needs a list of values; got {value!r}")
-    if len(value) > _MAX_CHOICES:
-        raise BadQuery(f"{path} in needs at most {_MAX_CHOICES} values; got {len(value)}")
-    return tuple(_parse_scalar(path, choice) for choice in value)
-
-
 def _parse_scalar(path: str, value: Any) -> Scalar:
     if isinstance(value, datetime):
         return to_micros(value) if path == "created_at" else to_utc(value).isoformat()
@@ -198,18 +178,14 @@ def _parse_scalar(path: str, value: Any) -> Scalar:
         raise BadQuery(f"{path} cannot be compared with NaN")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise BadQuery(f"{path} cannot be compared with {value}: integers have 64 bits")
+    if path == "created_at" and isinstance(value, str):
+        try:
+            return to_micros(datetime.fromisoformat(value))
+        except (ValueError, OverflowError) as error:
+            raise BadQuery(f"created_at needs an ISO 8601 time; got {value!r}") from error
     if value is None or isinstance(value, str | int | float | bool):
-        if path == "created_at" and isinstance(value, str):
-            return _parse_time(value)
         return value
     raise BadQuery(f"{path} needs a string, a number, a bool, a datetime or None; got {type(value).__name__}")
-
-
-def _parse_time(text: str) -> int:
-    try:
-        return to_micros(datetime.fromisoformat(text))
-    except (ValueError, OverflowError) as error:
-        raise BadQuery(f"created_at needs an ISO 8601 time; got {text!r}") from error
 
 
 def _is_list(value: Any) -> bool:
@@ -217,6 +193,12 @@ def _is_list(value: Any) -> bool:
 
 
 _MISSING = object()
+
+
+def _matches_condition(condition: Condition, item: MemoryItem) -> bool:
+    """Return whether an item fulfills the condition. A missing value never does, and values of two types differ."""
+    value = _get_value(condition, item)
+    return value is not _MISSING and _COMPARISONS[condition.op](value, condition.value)
 
 
 def _get_value(condition: Condition, item: MemoryItem) -> Any:
@@ -246,27 +228,6 @@ def _is_replaced_by(moment: datetime, item: MemoryItem) -> bool:
     return item.superseded_by is not None and item.valid_to is not None and item.valid_to <= moment
 
 
-def _matches_condition(condition: Condition, value: Any) -> bool:
-    """Return whether a value fulfills the condition. A missing value never does, and values of two types differ."""
-    if value is _MISSING:
-        return False
-    match condition.op:
-        case "eq":
-            return _is_equal(value, condition.value)
-        case "ne":
-            return not _is_equal(value, condition.value)
-        case "in":
-            assert isinstance(condition.value, tuple)
-            return any(_is_equal(value, choice) for choice in condition.value)
-        case "prefix":
-            assert isinstance(condition.value, str)
-            return isinstance(value, str) and value.startswith(condition.value)
-        case "has":
-            return isinstance(value, list | tuple) and any(_is_equal(member, condition.value) for member in value)
-        case _:
-            return _compare_values(condition.op, value, condition.value)
-
-
 def _classify_value(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value)
@@ -279,11 +240,18 @@ def _is_equal(left: Any, right: Any) -> bool:
     return _classify_value(left) == _classify_value(right) != "other" and left == right
 
 
-def _compare_values(op: Operator, left: Any, right: Any) -> bool:
-    if _classify_value(left) != _classify_value(right) or _classify_value(left) not in ("number", "text"):
-        return False
-    if op == "gt":
-        return bool(left > right)
-    if op == "gte":
-        return bool(left >= right)
-    return bool(left < right) if op == "lt" else bool(left <= right)
+def _are_ordered(left: Any, right: Any) -> bool:
+    return _classify_value(left) == _classify_value(right) in ("number", "text")
+
+
+_COMPARISONS: Mapping[Operator, Callable[[Any, Any], bool]] = {
+    "eq": _is_equal,
+    "ne": lambda value, other: not _is_equal(value, other),
+    "gt": lambda value, other: _are_ordered(value, other) and value > other,
+    "gte": lambda value, other: _are_ordered(value, other) and value >= other,
+    "lt": lambda value, other: _are_ordered(value, other) and value < other,
+    "lte": lambda value, other: _are_ordered(value, other) and value <= other,
+    "in": lambda value, choices: any(_is_equal(value, choice) for choice in choices),
+    "prefix": lambda value, prefix: isinstance(value, str) and value.startswith(prefix),
+    "has": lambda value, member: isinstance(value, list | tuple) and any(_is_equal(each, member) for each in value),
+}

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from recollect.errors import Conflict
-from recollect.stores import base
-from recollect.stores.base import Records, Store
+from recollect.stores.base import Log, Records, Store, read_appended
+from recollect.stores.codec import normalize_item
 from recollect.stores.filters import Where, matches_where
 from recollect.stores.validation import validate_writes
 from recollect.stores.writes import Append, Delete, Entry, Put, Touch, Write
@@ -36,10 +36,7 @@ class BufferedStore:
         for write in checked:
             if isinstance(write, Put):
                 current = await self._check_version(overlay, write.space, write.item.id, write.expect)
-                item = replace(write.item, version=current.version + 1 if current else 1)
-                if current:
-                    item = replace(item, access_count=current.access_count, last_accessed=current.last_accessed)
-                overlay[write.space, item.id] = item
+                overlay[write.space, write.item.id] = normalize_item(write.item, current)
             elif isinstance(write, Delete):
                 await self._check_version(overlay, write.space, write.id, write.expect)
                 overlay[write.space, write.id] = None
@@ -53,7 +50,7 @@ class BufferedStore:
 
     async def append(self, *appends: Append) -> list[Entry | None]:
         await self.write(*appends)
-        return await base.read_appended(self, appends)
+        return await read_appended(cast(Log, self), appends)
 
     async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
         items: dict[str, MemoryItem | None] = {item.id: item for item in await self._real.get(space, *ids)}
@@ -82,25 +79,6 @@ class BufferedStore:
         if expect is not None and expect != version:
             raise Conflict(f"item {id!r} must have version {expect}; it has {version}; read it again")
         return current
-
-
-class PlanOverlay:
-    """The items of a lifecycle run. In a dry run, writes are discarded at the end and visible to later reads."""
-
-    def __init__(self, records: Records, *, imagined: bool) -> None:
-        self.records = records
-        self.is_dry = imagined
-        self._store = cast(Records, BufferedStore(records, [])) if imagined else records
-
-    async def get(self, space: Space, *ids: str) -> list[MemoryItem]:
-        """Return the items that exist, in the order of `ids`."""
-        return await self._store.get(space, *ids) if ids else []
-
-    async def write(self, *writes: Write) -> None:
-        await self._store.write(*writes)
-
-    def iter_pages(self, where: Where) -> AsyncIterator[list[MemoryItem]]:
-        return iter_pages(self._store, where)
 
 
 async def iter_pages(store: Records, where: Where) -> AsyncIterator[list[MemoryItem]]:

@@ -24,7 +24,7 @@ from recollect.stores.writes import (
     Vectors,
     Write,
 )
-from recollect.types import MemoryItem, Space
+from recollect.types import Space
 from recollect.validation import check_count, is_simple_mapping, to_plain_json
 
 # SQLite and PostgreSQL accept this as LIMIT, and no space holds as many items.
@@ -55,8 +55,6 @@ def validate_write(write: Write) -> Write:
             _check_name("task", write.task)
         case Restore():
             _check_restore(write)
-        case _:
-            pass
     return write
 
 
@@ -123,13 +121,15 @@ def build_model_mismatch(stored: Model, given: Model) -> EmbeddingModelMismatch:
 def _validate_put(put: Put) -> Put:
     item = put.item
     _check_name("item", item.id)
-    check_text(_iter_item_texts(item))
+    check_text((item.content, item.source, item.key, item.superseded_by, *item.derived_from, *(put.terms or ())))
+    check_text((item.scope.tenant, item.scope.user, item.scope.agent, item.scope.session))
+    if item.turn is not None:
+        check_text((item.turn.session, item.turn.speaker))
     if item.turn is not None and not math.isfinite(item.turn.position):
         raise BadInput(f"the position of a turn must be a finite number; got {item.turn.position}")
     # The index stores terms as one text and splits it at white space.
     if put.terms and (" ".join(put.terms).split() != list(put.terms)):
         raise BadInput("a term must be non-empty and without white space")
-    check_text(put.terms or ())
     if item.metadata:
         item = dataclasses.replace(item, metadata=_validate_metadata(item.metadata))
     vectors = None if put.vectors is None else _validate_vectors(put.vectors, put.model)
@@ -203,14 +203,6 @@ def _iter_strings(value: object) -> Iterable[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _iter_strings(inner)
-
-
-def _iter_item_texts(item: MemoryItem) -> Iterable[str | None]:
-    yield from (item.content, item.source, item.key, item.superseded_by)
-    yield from (item.scope.tenant, item.scope.user, item.scope.agent, item.scope.session)
-    if item.turn is not None:
-        yield from (item.turn.session, item.turn.speaker)
-    yield from item.derived_from
 
 
 def _check_name(what: str, name: str) -> None:

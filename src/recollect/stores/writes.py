@@ -287,18 +287,13 @@ Write = Put | Delete | Touch | Embed | Append | Clear | Drop | Save | Journal | 
 RecordWrite = Put | Delete | Touch | Embed
 LogWrite = Append | Clear | Drop
 TaskWrite = Save | Journal | SetStatus | DropTask | Restore
+_Deferrable = Touch | Embed | Clear | Drop
 _Removal = Delete | Clear | Drop | DropTask
 
 
 def is_durable(write: Write) -> bool:
     """Return whether an acknowledged write survives a power failure."""
-    match write:
-        case Touch() | Embed() | Clear() | Drop():
-            return False
-        case Append():
-            return write.durable
-        case _:
-            return True
+    return write.durable if isinstance(write, Append) else not isinstance(write, _Deferrable)
 
 
 def is_removal(write: Write) -> bool:

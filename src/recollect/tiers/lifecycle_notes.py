@@ -14,8 +14,9 @@ from typing import Any
 
 from recollect.clock import to_micros
 from recollect.errors import Conflict
+from recollect.stores.base import Records
 from recollect.stores.filters import Condition, Where
-from recollect.stores.overlay import PlanOverlay
+from recollect.stores.overlay import iter_pages
 from recollect.stores.writes import Delete, Put
 from recollect.types import MemoryItem, Scope, Space
 
@@ -36,7 +37,7 @@ _MIN_SESSIONS = 2
 class LifecycleNotes:
     """The notes of one user and agent."""
 
-    def __init__(self, overlay: PlanOverlay, scope: Scope) -> None:
+    def __init__(self, overlay: Records, scope: Scope) -> None:
         self._overlay = overlay
         self._scope = Scope(scope.tenant, scope.user, scope.agent)
         self._space = self._scope.space("lifecycle")
@@ -44,7 +45,8 @@ class LifecycleNotes:
     async def get(self, names: Iterable[str]) -> dict[str, MemoryItem]:
         """Return the notes that exist, by name."""
         wanted = list(dict.fromkeys(names))
-        return {note.id: note for note in await self._overlay.get(self._space, *wanted)}
+        found = await self._overlay.get(self._space, *wanted) if wanted else []
+        return {note.id: note for note in found}
 
     async def find(self, name: str) -> MemoryItem | None:
         return (await self.get([name])).get(name)
@@ -63,7 +65,7 @@ class LifecycleNotes:
     async def drop_stale(self, now: datetime) -> None:
         """Drop the notes on statements that were not repeated within 90 days."""
         old = Condition("created_at", "lte", to_micros(now - _REPETITION_WINDOW))
-        async for page in self._overlay.iter_pages(Where(self._space, conditions=(old,))):
+        async for page in iter_pages(self._overlay, Where(self._space, conditions=(old,))):
             stale = [note for note in page if note.id.startswith(_REPETITION_PREFIX) and not note.metadata.get("kept")]
             if stale:
                 with contextlib.suppress(Conflict):  # it was just repeated

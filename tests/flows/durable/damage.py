@@ -23,6 +23,5 @@ def damage(memory: AgentMemory, task: str, *versions: int) -> None:
         connection.close()
         return
     # The in-memory store has no text that could be damaged, so clear the `intact` flag.
-    stored = cast(dict[Any, Any], store._versions)
-    name = (memory.checkpoints._space, task)
-    stored[name] = tuple(replace(checkpoint, intact=checkpoint.version not in versions) for checkpoint in stored[name])
+    stored = cast(dict[Any, Any], store._versions)[memory.checkpoints._space]
+    stored[task] = tuple(replace(checkpoint, intact=checkpoint.version not in versions) for checkpoint in stored[task])

@@ -12,7 +12,6 @@ from recollect.lifecycle.context import LifecycleRun
 from recollect.lifecycle.report import LifecycleReportBuilder
 from recollect.lifecycle.runner import merge_duplicates, record_comparison
 from recollect.memory import build_lifecycle_context
-from recollect.stores.overlay import PlanOverlay
 from recollect.testing import ManualClock
 from tests.flows.conftest import Opener
 from tests.flows.lifecycle.talk import contents, facts
@@ -173,7 +172,7 @@ async def test_fact_added_during_comparison_is_compared_by_next_run(memory: Agen
         scope=memory.scope,
         now=clock.now,
         report=LifecycleReportBuilder(),
-        overlay=PlanOverlay(means.records, imagined=False),
+        overlay=means.records,
     )
     await merge_duplicates(run)
     await memory.remember("the pot is blue")

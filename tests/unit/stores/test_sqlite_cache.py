@@ -12,7 +12,9 @@ from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite.connection import open_connection
 from recollect.stores.sqlite.search_cache import SpaceCache, SpaceState, SqliteVectorMatrix
 from recollect.stores.writes import Delete
-from recollect.testing.factories import SPACE, find_nearest, make_put
+from recollect.testing.factories import SPACE, find_nearest, make_put, make_vector
+
+QUERY = make_vector(1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -33,8 +35,8 @@ async def test_each_reader_sees_its_own_snapshot(tmp_path: Path, deleted: bool):
 
     cache: SpaceCache[SqliteVectorMatrix] = SpaceCache(1 << 20, SqliteVectorMatrix)
     for _ in range(2):  # alternating: each reader finds the copy of the other
-        assert len(cache.read_fresh(late, after, SqliteVectorMatrix.get_view).ids) == (7 if deleted else 8)
-        assert len(cache.read_fresh(early, before, SqliteVectorMatrix.get_view).ids) == 5
+        assert len(cache.read_fresh(late, after, lambda copy: copy.scan(QUERY)).ids) == (7 if deleted else 8)
+        assert len(cache.read_fresh(early, before, lambda copy: copy.scan(QUERY)).ids) == 5
     early.close()
     late.close()
     await store.close()

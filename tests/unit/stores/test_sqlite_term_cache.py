@@ -49,7 +49,7 @@ async def test_added_terms_are_read_without_the_index(store: SqliteStore, monkey
     assert get_postings_of(cache, connection, state, "apple", "fig", "kiwi") == [[(1, 2)], [(1, 1), (2, 1)], []]
     connection.close()
     await store.write(make_put("c", terms="apple apple apple kiwi"), make_put("d"))
-    monkeypatch.setattr("recollect.stores.sqlite.records.find_postings", None)
+    monkeypatch.setattr("recollect.stores.sqlite.search_cache.find_postings", None)
     connection, state = open_snapshot(store)
     assert get_postings_of(cache, connection, state, "apple", "fig", "kiwi") == [
         [(1, 2), (3, 3)],
@@ -85,7 +85,7 @@ async def test_cache_bounds_its_postings(store: SqliteStore, monkeypatch: pytest
     await store.write(*(make_put(f"i{n}", terms=f"common w{n}") for n in range(30)))
     connection, state = open_snapshot(store)
     copy = SqliteTermCache()
-    copy.refresh(connection, state)
+    copy.load_new_rows(connection, state)
     for n in range(30):
         [common, rare], _ = copy.get_postings(connection, state, ("common", f"w{n}"))
         assert (len(common.seqs), rare.seqs.tolist()) == (30, [n + 1])
@@ -114,7 +114,7 @@ async def test_terms_of_a_small_space_are_read_without_the_index(store: SqliteSt
     await store.write(make_put("a", terms="apple fig apple"), make_put("b", terms="fig"))
     cache: SpaceCache[SqliteTermCache] = SpaceCache(1 << 20, SqliteTermCache)
     with monkeypatch.context() as no_index:
-        no_index.setattr("recollect.stores.sqlite.records.find_postings", None)
+        no_index.setattr("recollect.stores.sqlite.search_cache.find_postings", None)
         connection, state = open_snapshot(store)
         assert get_postings_of(cache, connection, state, "apple", "kiwi", "fig") == [[(1, 2)], [], [(1, 1), (2, 1)]]
         connection.close()

@@ -88,7 +88,7 @@ async def test_purge_removes_moved_rows(tmp_path: Path, key: EncryptionKey | Non
     assert empty_wal(store.path, key)
     assert count_deleted_bytes(store, key) > 0
     other.execute("select count(content) from entries").fetchall()  # it caches pages with the deleted bytes
-    assert purge_deleted_bytes(store.path, key).blocker == ""
+    assert purge_deleted_bytes(store.path, key).waits == ()
     other.execute("insert into meta values ('other', 'later')")
     other.close()
     assert (count_deleted_bytes(store, key), await store.check()) == (0, [])
@@ -118,7 +118,7 @@ async def test_purge_killed_at_any_time_loses_nothing(tmp_path: Path):
         await asyncio.to_thread(purge_and_kill, store.path, delay / 500)
     store = SqliteStore.open(store.path)
     assert (len(await store.read(KEPT)), await store.check()) == (300, [])
-    assert (purge_deleted_bytes(store.path).blocker, count_deleted_bytes(store)) == ("", 0)
+    assert (purge_deleted_bytes(store.path).waits, count_deleted_bytes(store)) == ((), 0)
     await store.close()
 
 
@@ -129,9 +129,9 @@ async def test_writes_during_purge_wait_and_are_kept(tmp_path: Path, key: Encryp
     writes = [s.write(make_append(f"new {n}", space=KEPT)) for n in range(100) for s in (store, other)]
     purging = asyncio.to_thread(purge_deleted_bytes, store.path, key)
     purge, _ = await asyncio.gather(purging, asyncio.gather(*writes))
-    assert (purge.blocker, len(await store.read(KEPT)), await other.check()) == ("", 400, [])
+    assert (purge.waits, len(await store.read(KEPT)), await other.check()) == ((), 400, [])
     await other.close()
-    assert (purge_deleted_bytes(store.path, key).blocker, count_deleted_bytes(store, key)) == ("", 0)
+    assert (purge_deleted_bytes(store.path, key).waits, count_deleted_bytes(store, key)) == ((), 0)
     await store.close()
 
 

@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -14,21 +15,18 @@ import apsw
 
 from recollect.errors import BadInput, NotFound, StoreCorrupt, StoreFull, StoreUnavailable, WrongKey
 from recollect.stores.sqlite.connection import (
+    CIPHER,
     REKEYED_SUFFIX,
     EncryptionKey,
     check_application_id,
     check_encryption_support,
     connect_briefly,
-    create_private_file,
     get_file_size,
     is_encrypted_with,
-    rekey_connection,
     translate_errors,
 )
 from recollect.validation import format_size
 
-_PAGES_PER_STEP = 256
-_BUSY_TIMEOUT_MS = 2000
 _WIPE_BYTES = 1 << 20
 
 
@@ -42,23 +40,21 @@ def write_backup(connection: apsw.Connection, target: Path, key: EncryptionKey |
     # The first read fixes the snapshot; without it the backup would start again after each write.
     connection.execute("select count(*) from meta").fetchall()
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    is_created = create_private_file(partial)
     try:
         with translate_errors(partial), connect_briefly(partial, key) as copy:
-            copy_pages(connection, copy)
+            with copy.backup("main", connection, "main") as backup:
+                backup.step(-1)
             # Without a write-ahead log the backup is a single file.
             copy.pragma("journal_mode", "delete")
         try:
             os.link(partial, target)
-        except FileExistsError:
-            raise _build_exists_error(target) from None
-        except OSError:  # a file system without hard links
+        except OSError:  # another program has created it, or the file system has no hard links
             if os.path.lexists(target):
                 raise _build_exists_error(target) from None
             partial.replace(target)
     finally:
-        if is_created:
-            partial.unlink(missing_ok=True)
+        with suppress(OSError):  # it may not exist, nor its directory
+            partial.unlink()
 
 
 def write_migration_backup(connection: apsw.Connection, path: Path, key: EncryptionKey | None, schema: int) -> None:
@@ -100,13 +96,6 @@ def delete_migration_backups(path: Path, *, wiped: bool = False) -> None:
         file.unlink(missing_ok=True)
 
 
-def copy_pages(source: apsw.Connection, target: apsw.Connection) -> None:
-    """Copy all pages of one connection's snapshot into another database."""
-    with target.backup("main", source, "main") as backup:
-        while not backup.done:
-            backup.step(_PAGES_PER_STEP)
-
-
 def change_key(path: Path, old: EncryptionKey | None, new: EncryptionKey | None) -> bool:
     """Encrypt a store with another key, for the first time, or decrypt it; return False if it has that key already.
 
@@ -123,7 +112,7 @@ def change_key(path: Path, old: EncryptionKey | None, new: EncryptionKey | None)
         raise WrongKey(
             f"{path} is encrypted with another key already; `recollect key rotate --to FILE` gives it a new one"
         )
-    with translate_errors(path), connect_briefly(path, old, timeout_ms=_BUSY_TIMEOUT_MS) as connection:
+    with translate_errors(path), connect_briefly(path, old) as connection:
         check_application_id(connection, path)
         if not lock_exclusively(connection):
             raise StoreUnavailable(f"{path} is open elsewhere; stop every program that uses it, then change the key")
@@ -161,9 +150,11 @@ def _write_checked_copy(
             with connect_briefly(copy, old) as target, translate_errors(copy, target):
                 target.execute("pragma temp_store = memory")
                 target.pragma("journal_mode", "off")  # after a crash the next attempt starts with a new copy
-                copy_pages(connection, target)
+                with target.backup("main", connection, "main") as backup:
+                    backup.step(-1)
                 if new is not old:
-                    rekey_connection(target, new)
+                    target.pragma("cipher", CIPHER)
+                    target.pragma("rekey", "" if new is None else new.derive_pragma_key(new.create_salt()))
             with connect_briefly(copy, new) as target:
                 result = target.execute("pragma quick_check").get
             if result != "ok":

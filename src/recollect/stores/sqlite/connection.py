@@ -21,18 +21,7 @@ from typing import cast
 
 import apsw
 
-from recollect.errors import (
-    BadInput,
-    BadSettings,
-    KeyNeeded,
-    NotEncrypted,
-    RecollectError,
-    StoreCorrupt,
-    StoreFull,
-    StoreUnavailable,
-    Unsupported,
-    WrongKey,
-)
+from recollect import errors
 from recollect.settings import Secret, Settings
 
 # Encryption keys
@@ -57,7 +46,7 @@ class EncryptionKey:
 
     def __init__(self, text: str) -> None:
         if len(text) < _MIN_KEY_LENGTH:
-            raise BadSettings(
+            raise errors.BadSettings(
                 f"an encryption key must have at least {_MIN_KEY_LENGTH} characters; got {len(text)}; "
                 "`recollect key new FILE` makes a good one"
             )
@@ -67,20 +56,19 @@ class EncryptionKey:
         return "EncryptionKey(not shown)"
 
     def create_salt(self) -> bytes:
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + self._compute_mark(nonce)
+        return self._add_mark(secrets.token_bytes(_NONCE_BYTES))
 
     def is_key_for(self, salt: bytes) -> bool:
-        return hmac.compare_digest(salt[_NONCE_BYTES:_SALT_BYTES], self._compute_mark(salt[:_NONCE_BYTES]))
+        return hmac.compare_digest(salt, self._add_mark(salt[:_NONCE_BYTES]))
 
     def derive_pragma_key(self, salt: bytes) -> str:
         """Return the page key and the salt in the form of SQLite's `key` pragma."""
         master = _derive_master_key(self._secret, salt[:_NONCE_BYTES])
         return f"raw:{hashlib.blake2b(b'pages', key=master, digest_size=32).hexdigest()}{salt.hex()}"
 
-    def _compute_mark(self, nonce: bytes) -> bytes:
+    def _add_mark(self, nonce: bytes) -> bytes:
         master = _derive_master_key(self._secret, nonce)
-        return hashlib.blake2b(b"mark", key=master, digest_size=_SALT_BYTES - _NONCE_BYTES).digest()
+        return nonce + hashlib.blake2b(b"mark", key=master, digest_size=_SALT_BYTES - _NONCE_BYTES).digest()
 
 
 @lru_cache(maxsize=16)
@@ -96,7 +84,7 @@ def load_key(settings: Settings) -> EncryptionKey | None:
     """Return the key that the settings contain or name a file for; None if stores are not encrypted."""
     text, file = settings.encryption_key, settings.encryption_key_file
     if text and file:
-        raise BadSettings("encryption_key and encryption_key_file are both set; keep one of them")
+        raise errors.BadSettings("encryption_key and encryption_key_file are both set; keep one of them")
     if file:
         return read_key_file(Path(file))
     return EncryptionKey(cast(Secret, text).reveal()) if text else None
@@ -107,14 +95,16 @@ def read_key_file(file: Path) -> EncryptionKey:
     path = Path(os.path.abspath(file.expanduser()))
     try:
         if path.exists() and not path.is_file():
-            raise BadSettings(f"{path} is not a file; name the key file (`recollect key new FILE` makes one)")
+            raise errors.BadSettings(f"{path} is not a file; name the key file (`recollect key new FILE` makes one)")
         if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise BadSettings(f"other users can read the key in {path}; run chmod 600 {path}")
+            raise errors.BadSettings(f"other users can read the key in {path}; run chmod 600 {path}")
         return EncryptionKey(path.read_text("utf-8").strip())
     except UnicodeDecodeError as error:
-        raise BadSettings(f"the key in {path} is not text; `recollect key new FILE` makes one that is") from error
+        raise errors.BadSettings(
+            f"the key in {path} is not text; `recollect key new FILE` makes one that is"
+        ) from error
     except OSError as error:
-        raise BadSettings(
+        raise errors.BadSettings(
             f"the key in {path} cannot be read: {error.strerror}; name a key file that you own"
         ) from error
 
@@ -126,7 +116,7 @@ def create_key_file(file: Path) -> Path:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
             opened.write(secrets.token_hex(32) + "\n")
     except OSError as error:
-        raise BadSettings(f"no key can be written to {path}: {error.strerror}; name a new file") from error
+        raise errors.BadSettings(f"no key can be written to {path}: {error.strerror}; name a new file") from error
     return path
 
 
@@ -139,12 +129,9 @@ PAGE_BYTES = 8192
 # The suffix of the copy that `change_key` writes before it replaces the file.
 REKEYED_SUFFIX = "-rekeyed"
 
-_CIPHER = "aegis"  # docs/decisions/015-file-encryption.md has the figures
+CIPHER = "aegis"  # docs/decisions/015-file-encryption.md has the figures
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-_JOURNAL_PAGE_COUNT = slice(16, 20)  # pages before the transaction; 0 if it created the file
-# These header bytes stay plain in an encrypted file: the page size, and constants of the format.
-_PAGE_SIZE_FIELD, _CONSTANT_FIELD = slice(16, 18), slice(21, 24)
 _HEADER_BYTES = 24
 
 
@@ -155,31 +142,24 @@ def connect_with_key(path: Path, key: EncryptionKey | None) -> apsw.Connection:
     trust what is in a journal.
     """
     salt = _find_salt(path, key)
-    create_private_file(path)
+    # SQLite gives its log and journal the permissions of the file. It reports every problem better than `os.open` does.
+    # O_EXCL does not follow a dangling symbolic link, which another user may have put there.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     connection = apsw.Connection(str(path))
     if key is not None and salt is not None:
-        try:
-            connection.pragma("cipher", _CIPHER)
-            connection.pragma("key", key.derive_pragma_key(salt))
-            connection.pragma("page_size", PAGE_BYTES)
-        except BaseException:
-            connection.close()
-            raise
+        connection.pragma("cipher", CIPHER)
+        connection.pragma("key", key.derive_pragma_key(salt))
+        connection.pragma("page_size", PAGE_BYTES)
     return connection
 
 
 @contextlib.contextmanager
-def connect_briefly(
-    path: Path, key: EncryptionKey | None, *, timeout_ms: int | None = None
-) -> Iterator[apsw.Connection]:
+def connect_briefly(path: Path, key: EncryptionKey | None, *, timeout_ms: int = 2000) -> Iterator[apsw.Connection]:
     """Open a connection that waits at most `timeout_ms` for locks, and close it afterwards."""
-    connection = connect_with_key(path, key)
-    try:
-        if timeout_ms is not None:
-            connection.set_busy_timeout(timeout_ms)
+    with contextlib.closing(connect_with_key(path, key)) as connection:
+        connection.set_busy_timeout(timeout_ms)
         yield connection
-    finally:
-        connection.close()
 
 
 def is_encrypted_with(path: Path, key: EncryptionKey | None) -> bool:
@@ -190,29 +170,10 @@ def is_encrypted_with(path: Path, key: EncryptionKey | None) -> bool:
     return len(header) == _HEADER_BYTES and key.is_key_for(header[:_SALT_BYTES])
 
 
-def create_private_file(path: Path) -> bool:
-    """Create a file that only its owner can access, and return whether it is new.
-
-    SQLite gives its log and journal the same permissions.
-    """
-    try:
-        # O_EXCL does not follow a dangling symbolic link, which another user may have put there.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except OSError:  # the file exists; SQLite reports every other problem better
-        return False
-    return True
-
-
-def rekey_connection(connection: apsw.Connection, key: EncryptionKey | None) -> None:
-    """Encrypt every page with another key, or decrypt it. No other connection may have the file open."""
-    connection.pragma("cipher", _CIPHER)
-    connection.pragma("rekey", "" if key is None else key.derive_pragma_key(key.create_salt()))
-
-
 def check_encryption_support() -> None:
     """Raise `Unsupported` if plain `apsw` is installed over `apsw-sqlite3mc`: both provide the module `apsw`."""
     if not hasattr(apsw, "mc_version"):
-        raise Unsupported(
+        raise errors.Unsupported(
             "this SQLite cannot encrypt: the package apsw was installed over apsw-sqlite3mc; run "
             "pip uninstall apsw, then pip install --force-reinstall apsw-sqlite3mc"
         )
@@ -225,7 +186,7 @@ def _find_salt(path: Path, key: EncryptionKey | None) -> bytes | None:
     header = _read_header(path)
     if header.startswith(_SQLITE_MAGIC):
         if key is not None:
-            raise NotEncrypted(
+            raise errors.NotEncrypted(
                 f"{path} is not encrypted, and an encryption key is set; encrypt it with "
                 f"`recollect key set --store {path}`, or take the key out of the settings"
             )
@@ -234,15 +195,15 @@ def _find_salt(path: Path, key: EncryptionKey | None) -> bytes | None:
         return None if key is None else key.create_salt()
     if key is not None and key.is_key_for(header[:_SALT_BYTES]):
         return header[:_SALT_BYTES]
-    is_database = header[_PAGE_SIZE_FIELD] == b"\x20\x00" and header[_CONSTANT_FIELD] == b"\x40\x20\x20"
-    if len(header) < _HEADER_BYTES or not is_database:
-        raise StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
+    # These bytes stay plain in an encrypted file: the page size, and constants of the format.
+    if header[16:18] != b"\x20\x00" or header[21:] != b"\x40\x20\x20":
+        raise errors.StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
     if key is None:
-        raise KeyNeeded(
+        raise errors.KeyNeeded(
             f"{path} is encrypted, and no key was given; its key goes into encryption_key_file or encryption_key "
             "(RECOLLECT_ENCRYPTION_KEY_FILE, RECOLLECT_ENCRYPTION_KEY)"
         )
-    raise WrongKey(
+    raise errors.WrongKey(
         f"{path} is encrypted with another key than the one in encryption_key or encryption_key_file; "
         "set the key it was encrypted with, nothing was changed"
     )
@@ -266,46 +227,38 @@ def _is_unfinished(path: Path) -> bool:
     if not journal.is_file():
         return False
     with journal.open("rb") as file:
-        header = file.read(_JOURNAL_PAGE_COUNT.stop)
-    return header.startswith(_JOURNAL_MAGIC) and header[_JOURNAL_PAGE_COUNT] == bytes(4)
+        header = file.read(20)
+    return header.startswith(_JOURNAL_MAGIC) and header[16:] == bytes(4)  # there were no pages before
 
 
 # Connections of an open store
 
 APPLICATION_ID = 0x5265636F  # "Reco" in the file header
 
+_CACHE_KIB = 16 << 10
 _LOCK_TIMEOUT_SECONDS = 60.0
 # SQLite reports only ENOSPC as SQLITE_FULL; a file size limit or a disk quota is an I/O error.
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 _MAX_REOPENS = 3
 
 
-class _FileReplaced(Exception):
-    """Another process has replaced the file between its check and its opening."""
-
-
-def open_connection(
-    path: Path, *, writes: bool, cache_mib: int = 16, key: EncryptionKey | None = None
-) -> apsw.Connection:
+def open_connection(path: Path, *, writes: bool, key: EncryptionKey | None = None) -> apsw.Connection:
     """Open and configure a connection to an existing or a new store file. Raises a `RecollectError`."""
     with translate_errors(path):
         reopens = _MAX_REOPENS
         while True:
             connection = connect_with_key(path, key)
             try:
-                _configure_connection(connection, writes=writes, cache_mib=cache_mib)
+                _configure_connection(connection, writes=writes)
                 if writes:
                     _prepare_for_writing(connection, path, strict=reopens > 0)
                 return connection
-            except (apsw.NotADBError, _FileReplaced):
-                # Another process has created the file or changed its key since the header was read.
+            except BaseException as error:
                 connection.close()
-                if not reopens:
+                # Another process may have created the file or changed its key since the header was read.
+                if not isinstance(error, apsw.NotADBError) or not reopens:
                     raise
                 reopens -= 1
-            except BaseException:
-                connection.close()
-                raise
 
 
 @contextlib.contextmanager
@@ -314,21 +267,14 @@ def translate_errors(path: Path, connection: apsw.Connection | None = None) -> I
     try:
         yield
     except apsw.Error as error:
-        full = (
-            isinstance(error, apsw.IOError) and connection is not None and connection.system_errno in _DISK_FULL_ERRNOS
-        )
-        raise _convert_error(apsw.FullError() if full else error, path) from error
+        os_error = connection.system_errno if connection is not None and isinstance(error, apsw.IOError) else 0
+        raise _convert_error(apsw.FullError() if os_error in _DISK_FULL_ERRNOS else error, path) from error
     except json.JSONDecodeError as error:
-        raise StoreCorrupt(f"{path} has a row that cannot be read ({error}); restore a backup") from error
+        raise errors.StoreCorrupt(f"{path} has a row that cannot be read ({error}); restore a backup") from error
     except UnicodeEncodeError as error:
-        raise BadInput(
+        raise errors.BadInput(
             f"a text has half a character (a lone surrogate) at {error.start}; decode it properly"
         ) from error
-
-
-def begin_immediate(connection: apsw.Connection) -> None:
-    """Begin a transaction with the write lock: one that starts as a reader could not wait for it later."""
-    connection.execute("begin immediate")
 
 
 def truncate_wal(connection: apsw.Connection) -> bool:
@@ -346,7 +292,7 @@ def check_application_id(connection: apsw.Connection, path: Path) -> None:
         "select application_id, (select count(*) from sqlite_schema) from pragma_application_id"
     ).get
     if owner != APPLICATION_ID and tables:
-        raise StoreCorrupt(f"{path} is an SQLite database of another program; name another file")
+        raise errors.StoreCorrupt(f"{path} is an SQLite database of another program; name another file")
 
 
 def get_file_size(path: Path) -> int:
@@ -357,12 +303,12 @@ def get_file_size(path: Path) -> int:
         return 0
 
 
-def _configure_connection(connection: apsw.Connection, *, writes: bool, cache_mib: int) -> None:
+def _configure_connection(connection: apsw.Connection, *, writes: bool) -> None:
     connection.set_busy_handler(create_busy_handler())
     connection.execute("pragma foreign_keys = off")
     connection.execute("pragma secure_delete = on")
     connection.execute("pragma temp_store = memory")
-    connection.pragma("cache_size", -1024 * cache_mib)
+    connection.pragma("cache_size", -_CACHE_KIB)
     if not writes:
         connection.execute("pragma query_only = on")
 
@@ -375,29 +321,24 @@ def _prepare_for_writing(connection: apsw.Connection, path: Path, *, strict: boo
     moved = ctypes.c_int(0)
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
     if strict and moved.value:
-        raise _FileReplaced
+        raise apsw.NotADBError
     connection.pragma("page_size", PAGE_BYTES)
-    mode = _enable_wal(connection)
+    wait, tries, mode = create_busy_handler(), 0, None
+    while mode is None:  # SQLite does not call the busy handler if two connections change the mode at once
+        try:
+            mode = connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if not wait(tries):
+                raise
+            tries += 1
     if mode != "wal":
-        raise StoreUnavailable(
+        raise errors.StoreUnavailable(
             f"this file system cannot share memory between processes (journal mode {mode!r}); "
             "put the store on a local disk"
         )
     connection.execute("pragma synchronous = full")
     # `change_key` needs the file alone, so a copy that exists now is from a killed process.
     path.with_name(path.name + REKEYED_SUFFIX).unlink(missing_ok=True)
-
-
-def _enable_wal(connection: apsw.Connection) -> str:
-    """Return the journal mode. SQLite does not call the busy handler if two connections change it at once."""
-    wait, tries = create_busy_handler(), 0
-    while True:
-        try:
-            return str(connection.pragma("journal_mode", "wal"))
-        except apsw.BusyError:
-            if not wait(tries):
-                raise
-            tries += 1
 
 
 def create_busy_handler(seconds: float = _LOCK_TIMEOUT_SECONDS) -> Callable[[int], bool]:
@@ -418,35 +359,34 @@ def create_busy_handler(seconds: float = _LOCK_TIMEOUT_SECONDS) -> Callable[[int
     return wait
 
 
-def _convert_error(error: apsw.Error, path: Path) -> RecollectError:
+def _convert_error(error: apsw.Error, path: Path) -> errors.RecollectError:
     match error:
         case apsw.NotADBError():
-            return StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
+            return errors.StoreCorrupt(f"{path} is not a database; name another file, or move this one away")
         case apsw.CorruptError():
-            return StoreCorrupt(f"{path} is damaged ({error}); restore a backup")
+            return errors.StoreCorrupt(f"{path} is damaged ({error}); restore a backup")
         case apsw.FullError():
-            return StoreFull(f"there is no room left for {path}; free some space and try again, nothing was lost")
+            return errors.StoreFull(
+                f"there is no room left for {path}; free some space and try again, nothing was lost"
+            )
         case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(
+            return errors.StoreUnavailable(
                 f"{path} was locked by another program for {_LOCK_TIMEOUT_SECONDS:.0f} s; end that program, or wait if "
                 "it migrates the store"
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError():
-            return StoreUnavailable(f"{path} cannot be written: make the file and its directory writable")
+            return errors.StoreUnavailable(f"{path} cannot be written: make the file and its directory writable")
         case apsw.TooBigError():
-            return BadInput("a text is larger than a store takes (about a gigabyte); split it")
+            return errors.BadInput("a text is larger than a store takes (about a gigabyte); split it")
         case apsw.CantOpenError():
-            return StoreUnavailable(f"{path} cannot be opened: {_explain_open_failure(path)}")
+            advice = f"check that {path.parent} is writable"
+            if not path.parent.exists():
+                advice = f"the directory {path.parent} does not exist; create it"
+            elif path.is_dir():
+                advice = "it is a directory; name a file"
+            return errors.StoreUnavailable(f"{path} cannot be opened: {advice}")
         case _:
-            return StoreUnavailable(f"SQLite could not use {path}: {error}")
-
-
-def _explain_open_failure(path: Path) -> str:
-    if not path.parent.exists():
-        return f"the directory {path.parent} does not exist; create it"
-    if path.is_dir():
-        return "it is a directory; name a file"
-    return f"check that {path.parent} is writable"
+            return errors.StoreUnavailable(f"SQLite could not use {path}: {error}")
 
 
 # Raw page access

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from recollect.stores.erasure import (
     require_erasure,
 )
 from recollect.stores.filters import iter_metadata_paths
+from recollect.stores.sqlite import records
 from recollect.stores.sqlite.backup import delete_migration_backups
 from recollect.stores.sqlite.connection import (
     EncryptionKey,
@@ -37,17 +39,6 @@ from recollect.stores.sqlite.connection import (
     read_wal_pages,
     translate_errors,
     truncate_wal,
-)
-from recollect.stores.sqlite.records import (
-    DELETE_VECTORS,
-    clear_scope_cache,
-    encode_term,
-    find_space_id,
-    from_optional_micros,
-    get_place_range,
-    get_vector_range,
-    to_optional_micros,
-    unindex_terms,
 )
 from recollect.stores.sqlite.search import SqliteRecords
 from recollect.stores.sqlite.threads import run_in_reader, run_in_writer
@@ -62,18 +53,15 @@ _ERASURE_COLUMNS = (
     "elsewhere", "key",
 )  # fmt: skip
 _SELECT_ERASURES = f"""
-    select {", ".join(_ERASURE_COLUMNS)}
-    from erasures
+    select {", ".join(_ERASURE_COLUMNS)} from erasures
     where phase <> 'complete' or not ?
     order by link is null, link, requested_at, id"""  # noqa: S608
 _SELECT_ERASURE = f"select {', '.join(_ERASURE_COLUMNS)} from erasures where id = ?"  # noqa: S608
 _SAVE_ERASURE = f"""
     insert into erasures ({", ".join(_ERASURE_COLUMNS)}, link)
-    values ({", ".join("?" * len(_ERASURE_COLUMNS))}, ?)
+    values (:{", :".join(_ERASURE_COLUMNS)}, :link)
     on conflict (id) do update
-    set phase = excluded.phase, deleted_at = excluded.deleted_at, erased = excluded.erased,
-        rederived = excluded.rederived, evidence = excluded.evidence, receipt = excluded.receipt, key = excluded.key,
-        link = coalesce(link, excluded.link)"""  # noqa: S608
+    set {", ".join(f"{name} = excluded.{name}" for name in _ERASURE_COLUMNS)}, link = coalesce(link, excluded.link)"""  # noqa: S608
 _SELECT_LAST_RECEIPT = "select link, receipt from erasures where link is not null order by link desc limit 1"
 # Every process drops the cached spaces that it has loaded before this count.
 _INCREMENT_WIPED = """
@@ -88,17 +76,16 @@ _COUNTED_TABLES = {"records": 1, "entries": 1, "tasks": 0}
 _TRACED_TABLES = frozenset({*_COUNTED_TABLES, "checkpoints", "steps", "paths", "spaces", "vectors_a", "vectors_b"})
 
 _SELECT_TERMS = "select place, terms from records where place between ? and ?"
-_DELETE_ROWS_IN_RANGE = (
-    "delete from records where place between ? and ?",
-    "delete from entries where place between ? and ?",
-)
-_DELETE_ROWS_OF_SPACE = (
-    "delete from checkpoints where space = ?",
-    "delete from steps where space = ?",
-    "delete from tasks where space = ?",
-    "delete from paths where space = ?",
-    "delete from spaces where id = ?",
-)
+_DELETE_SPACE = """
+    delete from vectors_a where id >= :first << 6 and id < (:last + 1) << 6;
+    delete from vectors_b where id >= :first << 6 and id < (:last + 1) << 6;
+    delete from records where place between :first and :last;
+    delete from entries where place between :first and :last;
+    delete from checkpoints where space = :space;
+    delete from steps where space = :space;
+    delete from tasks where space = :space;
+    delete from paths where space = :space;
+    delete from spaces where id = :space"""
 # A reused id would let another process take its copy of the erased space for the new one. A reused fence would let the
 # holder of an erased task write to its successor.
 _SAVE_LAST_NUMBER = """
@@ -106,21 +93,11 @@ _SAVE_LAST_NUMBER = """
     on conflict do update set value = cast(max(cast(value as integer), cast(excluded.value as integer)) as text)"""
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeResult:
-    """Result of the removal of deleted bytes from the file."""
-
-    blocker: str = ""
-    """The reason why it is not complete, or an empty text."""
-    writers_waited: float = 0.0
-    """Seconds for which other connections may have been unable to write: an upper bound."""
-
-
 class SqliteErasure(SqliteRecords, ErasureStore):
     """The erasure methods of a store."""
 
     _vacuum_limit_bytes: int
-    _purge = PurgeResult()  # of the last purge, until a scan reports it
+    _purge = ByteScan()  # the waits of the last purge, until a scan reports them
     _purged_wipes = ""  # the count of wipes before the last complete purge
 
     @property
@@ -129,7 +106,7 @@ class SqliteErasure(SqliteRecords, ErasureStore):
 
     @run_in_reader
     def salt(self, connection: apsw.Connection) -> bytes:
-        return _load_salt(connection)
+        return bytes.fromhex(connection.execute("select value from meta where name = 'salt'").get)
 
     @run_in_writer()
     def set_salt(self, connection: apsw.Connection, salt: bytes) -> None:
@@ -150,12 +127,12 @@ class SqliteErasure(SqliteRecords, ErasureStore):
         link, last = connection.execute(_SELECT_LAST_RECEIPT).fetchone() or (0, None)
         with detect_corruption("the last receipt in the ledger of erasures"):
             row = change(before, None if last is None else ErasureReceipt.from_json(json.loads(last)))
-        if row.receipt is not None and (before is None or before.receipt is None):
+        if row.receipt is None or (before is not None and before.receipt is not None):
+            _save_erasure(connection, row)
+        else:
             spaces, traces = _unpack_evidence(b"", row.evidence)
             row = replace(row, evidence=_pack_evidence(spaces, traces.sample))
             _save_erasure(connection, row, link + 1)
-        else:
-            _save_erasure(connection, row)
         return row
 
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
@@ -170,11 +147,11 @@ class SqliteErasure(SqliteRecords, ErasureStore):
     ) -> None:
         """Delete the selected rows, and record their counts and traces in the same transaction."""
         touched = {*selection.spaces, *(write.space for write in selection.writes)}
-        tiers = {number: space.tier for space in touched if (number := find_space_id(connection, space)) is not None}
+        tiers = {number: space.tier for space in touched if (number := records.find_space_id(connection, space))}
         content = _DeletedContent()
         connection.preupdate_hook(content.collect)
         try:
-            for number in filter(None, (find_space_id(connection, space) for space in selection.spaces)):
+            for number in filter(None, (records.find_space_id(connection, space) for space in selection.spaces)):
                 _delete_space(connection, number)
             self._apply_writes(connection, selection.writes, now)
             for number in tiers:
@@ -187,43 +164,32 @@ class SqliteErasure(SqliteRecords, ErasureStore):
         counts = Counter(before.erased)
         for number, rows in content.rows.items():
             counts[tiers[number]] += rows
-        rederived = sum(isinstance(write, Put) for write in selection.writes)
-        after = replace(
-            before,
-            erased=counts,
-            rederived=before.rederived + rederived,
-            evidence=_pack_evidence(spaces | tiers.keys(), traces),
-        )
-        _save_erasure(connection, after)
+        rederived = before.rederived + sum(isinstance(write, Put) for write in selection.writes)
+        evidence = _pack_evidence(spaces | tiers.keys(), traces)
+        _save_erasure(connection, replace(before, erased=counts, rederived=rederived, evidence=evidence))
         connection.execute(_INCREMENT_WIPED)
 
     async def purge_copies(self, *, thorough: bool = False, deferrable: bool = False) -> bool:
         self._vector_cache.clear()
         self._term_cache.clear()
-        self._speaker_cache.clear()
-        clear_scope_cache()
-        wipes = await self._count_wipes()
+        records.build_scope.cache_clear()
+        wipes = await self._readers.submit(lambda connection: str(connection.execute(_SELECT_WIPED).get))
         if wipes == self._purged_wipes:  # one rewrite of the file serves all erasures that were pending
             return True
         limit = self._vacuum_limit_bytes if deferrable else None
         self._purge = await asyncio.to_thread(purge_deleted_bytes, self.path, self._key, max_bytes=limit)
-        if not self._purge.blocker:
+        if self._purge.is_clean:
             self._purged_wipes = wipes
-        return not self._purge.blocker
-
-    @run_in_reader
-    def _count_wipes(self, connection: apsw.Connection) -> str:
-        return str(connection.execute(_SELECT_WIPED).get)
+        return self._purge.is_clean
 
     @run_in_reader
     def scan(self, connection: apsw.Connection, evidence: bytes, key: bytes) -> ByteScan:
         # Reported once, by the scan after the purge: a scan also verifies receipts of long ago.
-        purge, self._purge = self._purge, PurgeResult()
+        purge, self._purge = self._purge, ByteScan()
         scan = scan_file(connection, self.path, evidence, key)
         if not scan.is_clean:
             self._purged_wipes = ""
-        waits = (purge.blocker,) if purge.blocker else ()
-        return replace(scan, waits=waits, writers_waited=purge.writers_waited)
+        return scan.merge(purge)
 
     async def finish_erasure(self, receipt: ErasureReceipt, at: datetime) -> ErasureReceipt:
         finished = await super().finish_erasure(receipt, at)
@@ -267,44 +233,35 @@ class _DeletedContent:
             self.rows[space] += 1
 
 
-def _load_salt(connection: apsw.Connection) -> bytes:
-    """Return the key of all hashes in the ledger and in the evidence."""
-    return bytes.fromhex(connection.execute("select value from meta where name = 'salt'").get)
-
-
 def _load_erasure(connection: apsw.Connection, id: str) -> ErasureRecord | None:
     return next((_decode_erasure(row) for row in connection.execute(_SELECT_ERASURE, (id,))), None)
 
 
 def _save_erasure(connection: apsw.Connection, record: ErasureRecord, link: int | None = None) -> None:
     """Insert or replace a row of the ledger; `link` is its place in the chain."""
-    values = record.as_json_columns()
-    values["requested_at"] = to_micros(record.requested_at)
-    values["deleted_at"] = to_optional_micros(record.deleted_at)
-    connection.execute(_SAVE_ERASURE, (*(values[name] for name in _ERASURE_COLUMNS), link))
+    times = {
+        "requested_at": to_micros(record.requested_at),
+        "deleted_at": records.to_optional_micros(record.deleted_at),
+    }
+    connection.execute(_SAVE_ERASURE, record.as_json_columns() | times | {"link": link})
 
 
 @detects_corruption("a row of the ledger of erasures")
 def _decode_erasure(row: tuple[Any, ...]) -> ErasureRecord:
     values = dict(zip(_ERASURE_COLUMNS, row, strict=True))
     values["requested_at"] = from_micros(values["requested_at"])
-    values["deleted_at"] = from_optional_micros(values["deleted_at"])
+    values["deleted_at"] = records.from_optional_micros(values["deleted_at"])
     return ErasureRecord.from_json_columns(**values)
 
 
 def _delete_space(connection: apsw.Connection, space: int) -> None:
     """Delete all rows of a space and its name."""
-    places = get_place_range(space)
-    indexed: list[Any] = connection.execute(_SELECT_TERMS, places).fetchall()
+    first, last = records.get_place_range(space)
+    indexed: list[Any] = connection.execute(_SELECT_TERMS, (first, last)).fetchall()
     for place, terms in indexed:
-        unindex_terms(connection, space, place, terms.split())
+        records.replace_terms(connection, space, place, terms.split(), ())
     fence = connection.execute("select next_seq from spaces where id = ?", (space,)).get
-    for statement in DELETE_VECTORS.values():
-        connection.execute(statement, get_vector_range(*places))
-    for statement in _DELETE_ROWS_IN_RANGE:
-        connection.execute(statement, places)
-    for statement in _DELETE_ROWS_OF_SPACE:
-        connection.execute(statement, (space,))
+    connection.execute(_DELETE_SPACE, {"first": first, "last": last, "space": space})
     connection.execute(_SAVE_LAST_NUMBER, ("last_space", str(space)))
     connection.execute(_SAVE_LAST_NUMBER, ("last_fence", str(fence)))
 
@@ -326,33 +283,35 @@ def _delete_unused_paths(connection: apsw.Connection, space: int) -> None:
 _BUSY_TIMEOUT_MS = 2000
 
 
-def purge_deleted_bytes(path: Path, key: EncryptionKey | None = None, *, max_bytes: int | None = None) -> PurgeResult:
+def purge_deleted_bytes(path: Path, key: EncryptionKey | None = None, *, max_bytes: int | None = None) -> ByteScan:
     """Rewrite the file, empty its log and delete the backups of migrations. Writers wait meanwhile.
 
-    A file larger than `max_bytes` is not rewritten.
+    A file larger than `max_bytes` is not rewritten. The result has what the purge waits for, and an upper bound of the
+    time that writers waited.
 
     `secure_delete` blanks deleted rows. But when a page splits, the rows that move leave their bytes in its unused
     area until another row overwrites them.
     """
-    began = time.monotonic()
+    began, blocker = time.monotonic(), ""
     try:
         delete_migration_backups(path)
         with connect_briefly(path, key, timeout_ms=_BUSY_TIMEOUT_MS) as connection, translate_errors(path, connection):
             # A reader of an older snapshot would keep the log, so it is detected before the file is rewritten.
-            if truncate_wal(connection):
-                size = get_file_size(path)
-                if max_bytes is not None and size > max_bytes:
-                    return PurgeResult(
-                        f"a rewrite of {path}, which blocks writers and was deferred: the file has {size / 1e6:,.1f} "
-                        f"MB, and vacuum_limit_mb is {max_bytes / 1e6:,.0f}; run `recollect finish-erasures --store "
-                        f"{path}`, or the lifecycle"
-                    )
+            is_free, size = truncate_wal(connection), get_file_size(path)
+            if is_free and max_bytes is not None and size > max_bytes:
+                reason = (
+                    f"a rewrite of {path}, which blocks writers and was deferred: the file has {size / 1e6:,.1f} MB, "
+                    f"and vacuum_limit_mb is {max_bytes / 1e6:,.0f}; run `recollect finish-erasures --store {path}`, "
+                    "or the lifecycle"
+                )
+                return ByteScan(waits=(reason,))
+            if is_free:
                 # In memory, the new file could be too large. On disk it is encrypted like the store.
                 connection.pragma("temp_store", "file")
                 connection.execute("vacuum")
-                if truncate_wal(connection):
-                    return PurgeResult("", time.monotonic() - began)
-        blocker = f"the end of an open transaction of another connection to {path}"
+                is_free = truncate_wal(connection)
+            if not is_free:
+                blocker = f"the end of an open transaction of another connection to {path}"
     except StoreFull:
         size = get_file_size(path)
         blocker = (
@@ -363,7 +322,7 @@ def purge_deleted_bytes(path: Path, key: EncryptionKey | None = None, *, max_byt
         blocker = f"{path}: {error}"
     except OSError as error:
         blocker = f"the deletion of {error.filename} ({error.strerror})"
-    return PurgeResult(blocker, time.monotonic() - began)
+    return ByteScan(waits=(blocker,) if blocker else (), writers_waited=time.monotonic() - began)
 
 
 def empty_wal(path: Path, key: EncryptionKey | None = None) -> bool:
@@ -395,7 +354,9 @@ def scan_file(connection: apsw.Connection, path: Path, packed: bytes, key: bytes
     companions = [file for suffix in _SCANNED_SUFFIXES if (file := path.with_name(path.name + suffix)).is_file()]
     found = traces.find_in(read_main_file(connection)) | traces.find_in(read_wal_pages(connection))
     for file in companions:
-        found |= traces.find_in(_read_chunks(file))
+        # The last other process may have closed the store, and SQLite has deleted its log.
+        with suppress(FileNotFoundError), file.open("rb") as opened:
+            found |= traces.find_in(iter(partial(opened.read, _CHUNK_BYTES), b""))
     shared = _find_shared_pieces(connection, traces, found)
     return ByteScan(
         files=1 + len(companions),
@@ -408,47 +369,34 @@ def scan_file(connection: apsw.Connection, path: Path, packed: bytes, key: bytes
     )
 
 
-def _read_chunks(file: Path) -> Iterator[bytes]:
-    try:
-        with file.open("rb") as opened:
-            while chunk := opened.read(_CHUNK_BYTES):
-                yield chunk
-    except FileNotFoundError:  # the last other process has closed the store, and SQLite has deleted its log
-        return
-
-
 def _find_shared_pieces(connection: apsw.Connection, traces: DeletionTraces, found: set[int]) -> set[int]:
     """Return the found pieces that live rows contain too."""
     shared: set[int] = set()
-    batches = _join_live_values(connection)
-    while remaining := sorted(found - shared):
-        batch = next(batches, None)
-        if batch is None:
-            break
+    for batch in _join_live_values(connection) if found else ():
+        remaining = sorted(found - shared)
         shared.update(remaining[index] for index in traces.select(remaining).find_in([batch]))
+        if shared == found:
+            break
     return shared
 
 
 def _join_live_values(connection: apsw.Connection) -> Iterator[bytes]:
     """Yield all live values in batches."""
-    batch: list[bytes] = []
-    size = 0
+    batch = bytearray()
     for statement in _SELECT_LIVE_VALUES:
         for row in connection.execute(statement):
-            batch.append(
-                b"\0".join(value if isinstance(value, bytes) else str(value).encode() for value in row if value)
-            )
-            size += len(batch[-1]) + 1
-            if size >= _CHUNK_BYTES:
-                yield b"\0".join(batch)
-                batch, size = [], 0
-    yield b"\0".join(batch)
+            for value in filter(None, row):
+                batch += b"\0" + (value if isinstance(value, bytes) else str(value).encode())
+            if len(batch) >= _CHUNK_BYTES:
+                yield bytes(batch)
+                batch.clear()
+    yield bytes(batch)
 
 
 def _count_leftover_terms(connection: apsw.Connection, space: int) -> int:
     """Return the number of terms in the index's pages that no item of the space has."""
     rows = connection.execute("select distinct terms from records where space = ?", (space,))
-    live = {encode_term(space, term) for (terms,) in rows for term in terms.split()}
+    live = {records.encode_term(space, term) for (terms,) in rows for term in terms.split()}
     return len({term for term in read_indexed_terms(connection, space) if term not in live})
 
 
@@ -457,8 +405,7 @@ _SEGMENT_BITS = 37
 _MAIN_INDEX_PREFIX = b"0"
 
 _SELECT_PAGES_WITH_TERMS = f"""
-    select block
-    from words_data
+    select block from words_data
     join (
         select segid, max(iif(term <= ?1, pgno, 2)) >> 1 as first, max(iif(term < ?2, pgno, 2)) >> 1 as last
         from words_idx
@@ -484,22 +431,18 @@ def parse_terms(block: bytes) -> Iterator[bytes]:
     term, offset = b"", 0
     while at < len(block):
         step, at = _read_varint(block, at)
-        is_first = offset == 0
+        shared, position = _read_varint(block, offset + step) if offset else (0, step)
         offset += step
-        position, shared = offset, 0
-        if not is_first:
-            shared, position = _read_varint(block, position)
         size, position = _read_varint(block, position)
         term = term[:shared] + block[position : position + size]
         yield term
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return an integer in SQLite's encoding, and the offset after it."""
+    """Return an integer of at most eight bytes in SQLite's encoding, and the offset after it."""
     value = 0
-    for count in range(8):
-        byte = data[at + count]
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            return value, at + count + 1
-    return value << 8 | data[at + 8], at + 9
+    while True:
+        value = value << 7 | data[at] & 0x7F
+        at += 1
+        if data[at - 1] < 0x80:
+            return value, at

@@ -11,7 +11,7 @@ import apsw
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import BadInput
-from recollect.stores.base import Log, LogTail, TailLimits
+from recollect.stores.base import Log, LogTail, TailLimits, group_ids
 from recollect.stores.codec import detects_corruption
 from recollect.stores.sqlite.records import (
     MAX_SEQ,
@@ -30,26 +30,21 @@ from recollect.stores.writes import Append, Clear, Drop, Entry, LogWrite
 from recollect.types import Space
 
 _BEFORE_ALL_MOMENTS = -(1 << 63)
-_AFTER_ALL_MOMENTS = (1 << 63) - 1
 _NO_LIMIT = -1
 
 _ENTRY_COLUMNS = "place, id, kind, content, metadata, importance, at, expires_at"
 _SELECT_LATEST = f"""
-    select {_ENTRY_COLUMNS}
-    from entries
+    select {_ENTRY_COLUMNS} from entries
     where place between ?1 and ?2 and (expires_at is null or expires_at > ?3)
         and (?4 is null or kind in (select value from json_each(?4)))
-    order by place desc
-    limit ?5"""  # noqa: S608
+    order by place desc limit ?5"""  # noqa: S608
 _SELECT_AFTER = f"""
-    select {_ENTRY_COLUMNS}
-    from entries
-    where place between ? and ? and (expires_at is null or expires_at > ?) and at >= ? and at < ?
-    order by place
-    limit ?"""  # noqa: S608
+    select {_ENTRY_COLUMNS} from entries
+    where place between ? and ? and (expires_at is null or expires_at > ?)
+        and at >= coalesce(?, at) and at < coalesce(?, at + 1)
+    order by place limit ?"""  # noqa: S608
 _SELECT_ENTRIES_BY_ID = f"""
-    select {_ENTRY_COLUMNS}
-    from entries
+    select {_ENTRY_COLUMNS} from entries
     where space = ? and id in (select value from json_each(?)) and (expires_at is null or expires_at > ?)"""  # noqa: S608
 
 _INSERT_ENTRY = """
@@ -60,48 +55,34 @@ _INSERT_ENTRY = """
 _TRIM_LOG = """
     delete from entries
     where place between ?1 and (
-        select place
-        from entries
+        select place from entries
         where place between ?1 and ?2 and (expires_at is null or expires_at > ?3)
-        order by place desc
-        limit 1 offset ?4
+        order by place desc limit 1 offset ?4
     )"""
 
 # A space's entries are adjacent in the table, so finding its last one is a single step back from the end.
 _SELECT_LOGS = """
     select id, session, (
-        select at
-        from entries
+        select at from entries
         where place between spaces.id << ?5 and ((spaces.id + 1) << ?5) - 1
             and (expires_at is null or expires_at > ?6)
-        order by place desc
-        limit 1
+        order by place desc limit 1
     ) as last
     from spaces
     where tenant = ?1 and tier = ?2 and user = ?3 and agent = ?4
-    order by last desc, session desc
-    limit ?7"""
+    order by last desc, session desc limit ?7"""
 
 
 class SqliteLogs(SqliteStoreBase, Log):
     """The log methods of a store."""
 
     async def append(self, *appends: Append) -> list[Entry | None]:
-        return await self._submit_writes(self._append_and_read, appends) if appends else []
+        def read_stored(connection: apsw.Connection, now: datetime) -> list[Entry | None]:
+            ids = group_ids(appends)
+            found = {(space, e.id): e for space in ids for e in _load_entries(connection, space, ids[space], now)}
+            return [found.get((append.space, append.entry.id)) for append in appends]
 
-    def _append_and_read(
-        self, connection: apsw.Connection, appends: Sequence[Append], now: datetime
-    ) -> list[Entry | None]:
-        self._apply_writes(connection, appends, now)
-        ids: dict[Space, list[str]] = {}
-        for append in appends:
-            ids.setdefault(append.space, []).append(append.entry.id)
-        found = {
-            (space, entry.id): entry
-            for space, wanted in ids.items()
-            for entry in _load_entries(connection, space, wanted, now)
-        }
-        return [found.get((append.space, append.entry.id)) for append in appends]
+        return await self._submit_writes(appends, read_stored) if appends else []
 
     @run_in_reader
     def entries(self, connection: apsw.Connection, space: Space, *ids: str) -> list[Entry]:
@@ -111,8 +92,8 @@ class SqliteLogs(SqliteStoreBase, Log):
     def recent(
         self, connection: apsw.Connection, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()
     ) -> list[Entry]:
-        limit, now = validate_limit(limit), to_micros(self._clock())
-        rows = _select_latest(connection, find_space_id(connection, space), now, limit, kinds)
+        now = to_micros(self._clock())
+        rows = _select_latest(connection, find_space_id(connection, space), now, validate_limit(limit), kinds)
         return [_decode_entry(row) for row in rows]
 
     @run_in_reader
@@ -138,15 +119,12 @@ class SqliteLogs(SqliteStoreBase, Log):
         until: datetime | None = None,
         hidden: bool = False,
     ) -> list[Entry]:
-        limit = validate_limit(limit)
-        number = find_space_id(connection, space)
-        if number is None or after >= MAX_SEQ:
+        limit, number = validate_limit(limit), find_space_id(connection, space)
+        if after >= MAX_SEQ:
             return []
         places = encode_place(number, max(after + 1, 0)), encode_place(number, MAX_SEQ)
-        first = _BEFORE_ALL_MOMENTS if since is None else to_micros(since)
-        end = _AFTER_ALL_MOMENTS if until is None else to_micros(until)
-        values = (*places, self._get_expiry_bound(hidden=hidden), first, end, limit)
-        rows = connection.execute(_SELECT_AFTER, values)
+        moments = self._get_expiry_bound(hidden=hidden), to_optional_micros(since), to_optional_micros(until)
+        rows = connection.execute(_SELECT_AFTER, (*places, *moments, limit))
         return [_decode_entry(row) for row in rows]
 
     @run_in_reader
@@ -192,27 +170,14 @@ def _append_entry(connection: apsw.Connection, space: int, write: Append, now: i
     ).get
     if seq > MAX_SEQ:
         raise BadInput(f"one log holds at most {MAX_SEQ + 1:,} entries over its life; start another session")
-    connection.execute(
-        _INSERT_ENTRY,
-        (
-            encode_place(space, seq),
-            space,
-            entry.id,
-            entry.kind,
-            entry.content,
-            dump_json(dict(entry.metadata)),
-            entry.importance,
-            to_micros(entry.at),
-            to_optional_micros(entry.expires_at),
-        ),
-    )
+    texts = entry.id, entry.kind, entry.content, dump_json(dict(entry.metadata))
+    moments = to_micros(entry.at), to_optional_micros(entry.expires_at)
+    connection.execute(_INSERT_ENTRY, (encode_place(space, seq), space, *texts, entry.importance, *moments))
 
 
 def _load_entries(connection: apsw.Connection, space: Space, ids: Sequence[str], now: datetime) -> list[Entry]:
-    number = find_space_id(connection, space)
-    if number is None:
-        return []
-    rows = connection.execute(_SELECT_ENTRIES_BY_ID, (number, json.dumps(ids), to_micros(now)))
+    values = find_space_id(connection, space), json.dumps(ids), to_micros(now)
+    rows = connection.execute(_SELECT_ENTRIES_BY_ID, values)
     found = {entry.id: entry for entry in map(_decode_entry, rows)}
     return [found[id] for id in dict.fromkeys(ids) if id in found]
 
@@ -226,16 +191,16 @@ def _find_newest_logs(connection: apsw.Connection, owner: Space, now: int, limit
 
 
 def _select_latest(
-    connection: apsw.Connection, space: int | None, now: int, limit: int, kinds: Sequence[str] = ()
+    connection: apsw.Connection, space: int, now: int, limit: int, kinds: Sequence[str] = ()
 ) -> list[tuple[Any, ...]]:
     """Return the rows of a log's newest entries, newest last."""
-    if space is None:
+    if not space:
         return []
     values = (*get_place_range(space), now, dump_json(list(kinds)) if kinds else None, limit)
     return connection.execute(_SELECT_LATEST, values).fetchall()[::-1]
 
 
-def _load_tail(connection: apsw.Connection, log: tuple[int | None, Space], now: int, limit: int) -> LogTail:
+def _load_tail(connection: apsw.Connection, log: tuple[int, Space], now: int, limit: int) -> LogTail:
     """Return the newest entries of a log. Each is decoded when it is used."""
     number, space = log
     rows = _select_latest(connection, number, now, limit)

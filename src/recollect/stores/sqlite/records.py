@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
-import numpy as np
-from numpy.typing import NDArray
 
 from recollect.clock import from_micros, to_micros
 from recollect.errors import BadInput, Conflict
+from recollect.stores.base import get_space_names
 from recollect.stores.codec import (
     DECODE_ERRORS,
     build_corrupt_error,
@@ -32,8 +30,8 @@ from recollect.stores.validation import build_model_mismatch
 from recollect.stores.writes import Delete, Embed, Model, Put, RecordWrite, Touch, Vectors
 from recollect.types import EMPTY_MAPPING, MemoryItem, Scope, Space, Turn
 
-# Places: the rowid of an item or entry is its space's id and its number in the space. A vector's is its item's place
-# and the number of its passage.
+# Places: the rowid of an item or entry is its space's id and its number in the space. That of a vector is the place of
+# its item and the number of the passage.
 
 SEQ_BITS = 28
 MAX_SEQ = (1 << SEQ_BITS) - 1
@@ -43,10 +41,6 @@ PART_BITS = 6
 def encode_place(space: int, seq: int) -> int:
     """Return the rowid of an item or entry."""
     return space << SEQ_BITS | seq
-
-
-def decode_seqs(places: NDArray[np.int64]) -> NDArray[np.int64]:
-    return places & MAX_SEQ
 
 
 def get_place_range(space: int) -> tuple[int, int]:
@@ -61,17 +55,16 @@ def get_vector_range(first_place: int, last_place: int) -> tuple[int, int]:
 
 # Rows
 
-ITEM_COLUMNS = """
-    id, version, content, metadata, importance, access_count, last_accessed, created_at, valid_from, valid_to,
-    superseded_by, expires_at, source, trust, key, session, position, speaker, derived_from,
-    by_user, by_agent, by_session, pinned, decayed_at, learned_at"""
-
+# An update changes these columns. The times come first, and `passages` last, because None keeps the stored number.
+_TIME_COLUMNS = "created_at, valid_from, valid_to, expires_at, decayed_at, learned_at"
 _ENCODED_COLUMNS = (
-    "content", "metadata", "importance", "created_at", "valid_from", "valid_to", "superseded_by", "expires_at",
-    "source", "trust", "key", "session", "position", "speaker", "derived_from", "by_user", "by_agent", "by_session",
-    "pinned", "decayed_at", "learned_at", "terms", "length", "passages",
+    *_TIME_COLUMNS.split(", "), "content", "importance", "superseded_by", "source", "trust", "key", "pinned",
+    "metadata", "derived_from", "session", "position", "speaker", "by_user", "by_agent", "by_session", "terms",
+    "length", "passages",
 )  # fmt: skip
-BRIEF_COLUMNS = "id, session, position, speaker, created_at, importance, trust, source, length, passages"
+ITEM_COLUMNS = f"""
+    id, content, importance, access_count, last_accessed, superseded_by, source, trust, key, pinned, version, metadata,
+    derived_from, session, position, speaker, by_user, by_agent, by_session, {_TIME_COLUMNS}"""
 
 
 def to_optional_micros(moment: datetime | None) -> int | None:
@@ -93,86 +86,46 @@ def load_metadata(text: str) -> Mapping[str, Any]:
 
 def encode_item(item: MemoryItem, terms: Sequence[str], passages: int | None) -> tuple[Any, ...]:
     """Return the values of `_ENCODED_COLUMNS`."""
-    turn = item.turn
+    turn, scope = item.turn, item.scope
+    times = item.created_at, item.valid_from, item.valid_to, item.expires_at, item.decayed_at, item.learned_at
     return (
-        item.content,
-        dump_json(dict(item.metadata)),
-        item.importance,
-        to_micros(item.created_at),
-        to_optional_micros(item.valid_from),
-        to_optional_micros(item.valid_to),
-        item.superseded_by,
-        to_optional_micros(item.expires_at),
-        item.source,
-        item.trust,
-        item.key,
-        turn.session if turn else None,
-        float(turn.position) if turn else None,
-        turn.speaker if turn else None,
-        dump_json(list(item.derived_from)),
-        item.scope.user,
-        item.scope.agent,
-        item.scope.session,
-        int(item.pinned),
-        to_optional_micros(item.decayed_at),
-        to_optional_micros(item.learned_at),
-        " ".join(terms),
-        len(terms),
-        passages,
+        *[None if at is None else to_micros(at) for at in times],
+        *(item.content, item.importance, item.superseded_by, item.source, item.trust, item.key, int(item.pinned)),
+        *(dump_json(dict(item.metadata)), dump_json(list(item.derived_from))),
+        *((turn.session, float(turn.position), turn.speaker) if turn else (None, None, None)),
+        *(scope.user, scope.agent, scope.session, " ".join(terms), len(terms), passages),
     )
 
 
 # Creating a scope validates it, and nearly all rows of one answer share theirs.
-_build_scope = lru_cache(maxsize=1024)(Scope)
-
-
-def clear_scope_cache() -> None:
-    """Drop the cached names of scopes."""
-    _build_scope.cache_clear()
+build_scope = lru_cache(maxsize=1024)(Scope)
 
 
 def decode_item(space: Space, row: tuple[Any, ...]) -> MemoryItem:
-    session, position, speaker = row[15:18]
+    """Return the item of a row of `ITEM_COLUMNS`."""
     try:
         return MemoryItem(
-            id=row[0],
-            version=row[1],
-            content=row[2],
-            metadata=load_metadata(row[3]),
-            importance=row[4],
-            access_count=row[5],
-            last_accessed=from_optional_micros(row[6]),
-            created_at=from_micros(row[7]),
-            valid_from=from_optional_micros(row[8]),
-            valid_to=from_optional_micros(row[9]),
-            superseded_by=row[10],
-            expires_at=from_optional_micros(row[11]),
-            source=row[12],
-            trust=row[13],
-            key=row[14],
-            turn=None if session is None else Turn(session, position, speaker),
-            derived_from=decode_texts("derived_from", json.loads(row[18])) if row[18] != "[]" else (),
-            scope=_build_scope(space.tenant, row[19], row[20], row[21]),
-            pinned=bool(row[22]),
-            decayed_at=from_optional_micros(row[23]),
-            learned_at=from_optional_micros(row[24]),
-            tier=space.tier,
-        )
+            id=row[0], content=row[1], importance=row[2], access_count=row[3],
+            last_accessed=from_optional_micros(row[4]), superseded_by=row[5], source=row[6], trust=row[7], key=row[8],
+            pinned=bool(row[9]), version=row[10], metadata=load_metadata(row[11]),
+            derived_from=decode_texts("derived_from", json.loads(row[12])) if row[12] != "[]" else (),
+            turn=None if row[13] is None else Turn(row[13], row[14], row[15]),
+            scope=build_scope(space.tenant, row[16], row[17], row[18]), tier=space.tier,
+            created_at=from_micros(row[19]), valid_from=from_optional_micros(row[20]),
+            valid_to=from_optional_micros(row[21]), expires_at=from_optional_micros(row[22]),
+            decayed_at=from_optional_micros(row[23]), learned_at=from_optional_micros(row[24]),
+        )  # fmt: skip
     except DECODE_ERRORS as error:
         raise build_corrupt_error(f"the row of item {row[0]!r:.80}", error) from error
 
 
-def get_space_key(space: Space) -> tuple[str, str, str, str, str]:
-    return space.tenant, space.tier, space.user, space.agent, space.session
-
-
-def find_space_id(connection: apsw.Connection, space: Space) -> int | None:
-    """Return the id of a space; None if nothing was stored in it."""
+def find_space_id(connection: apsw.Connection, space: Space) -> int:
+    """Return the id of a space; 0, which no space has, if nothing was stored in it."""
     id: int | None = connection.execute(
         "select id from spaces where tenant = ? and tier = ? and user = ? and agent = ? and session = ?",
-        get_space_key(space),
+        get_space_names(space),
     ).get
-    return id
+    return id or 0
 
 
 # Full-text terms. Each carries its space, so that a search reads and counts the terms of one space only.
@@ -190,29 +143,14 @@ def encode_term(space: int, term: str) -> str:
     return f"{space:x}_{term}"
 
 
-def index_terms(connection: apsw.Connection, space: int, place: int, terms: Sequence[str]) -> None:
-    if terms:
-        document = " ".join(encode_term(space, term) for term in terms)
-        connection.execute("insert into words (rowid, terms) values (?, ?)", (place, document))
-
-
-def unindex_terms(connection: apsw.Connection, space: int, place: int, terms: Sequence[str]) -> None:
-    """Remove an item's terms, which must be those that were indexed: the index stores no text."""
-    if terms:
-        document = " ".join(encode_term(space, term) for term in terms)
+def replace_terms(connection: apsw.Connection, space: int, place: int, old: Sequence[str], new: Sequence[str]) -> None:
+    """Replace the indexed terms of an item. `old` must be those that were indexed: the index stores no text."""
+    if old:
+        document = " ".join([encode_term(space, term) for term in old])
         connection.execute("insert into words (words, rowid, terms) values ('delete', ?, ?)", (place, document))
-
-
-def find_postings(connection: apsw.Connection, space: int, term: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the places of the items with a term, ascending, and how often each has it."""
-    # For a term in thousands of items, one joined text is three times faster than a row per occurrence.
-    joined = connection.execute(
-        "select group_concat(doc) from occurrences where term = ?", (encode_term(space, term),)
-    ).get
-    if not joined:
-        return np.empty(0, np.int64), np.empty(0, np.float64)
-    places, counts = np.unique(np.fromstring(str(joined), np.int64, sep=","), return_counts=True)
-    return places, counts.astype(np.float64)
+    if new:
+        document = " ".join([encode_term(space, term) for term in new])
+        connection.execute("insert into words (rowid, terms) values (?, ?)", (place, document))
 
 
 # Vectors: two tables, called generations. One is active, the other is filled while a new model is prepared.
@@ -226,20 +164,29 @@ def build_for_each_generation(statement: str) -> dict[str, str]:
 _INSERT_VECTOR = build_for_each_generation("insert or replace into VECTORS (id, data) values (?, ?)")
 DELETE_VECTORS = build_for_each_generation("delete from VECTORS where id >= ? and id < ?")
 _DELETE_ALL_VECTORS = build_for_each_generation("delete from VECTORS")
-SELECT_UNEMBEDDED = build_for_each_generation("""
-    select place
-    from records
-    where not exists (select 1 from VECTORS v where v.id = records.place << 6)
-    order by place
-    limit ?""")
+_SELECT_MODELS = """
+    select
+        (select value from meta where name = 'model'),
+        coalesce((select value from meta where name = 'generation'), 'a'),
+        (select value from meta where name = 'preparing')"""
+SELECT_UNEMBEDDED = build_for_each_generation(f"""
+    select s.tenant, s.tier, s.user, s.agent, s.session, r.*
+    from (
+        select space, place, {ITEM_COLUMNS} from records
+        where not exists (select 1 from VECTORS v where v.id = records.place << 6)
+        order by place limit ?
+    ) r
+    join spaces s on s.id = r.space
+    order by r.place""")  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteVectorTable:
-    """The active model and the generation of its vectors."""
+    """The active model, the generation of its vectors, and the model whose vectors are in the other generation."""
 
     model: Model
     generation: str
+    preparing: Model | None = None
 
     @property
     def other_generation(self) -> str:
@@ -248,8 +195,10 @@ class SqliteVectorTable:
 
 def load_active_table(connection: apsw.Connection) -> SqliteVectorTable | None:
     """Return the active table; None if the store has no model yet."""
-    model, generation = _read_meta(connection, "model"), _read_meta(connection, "generation")
-    return SqliteVectorTable(parse_model(model), generation or "a") if model else None
+    model, generation, preparing = connection.execute(_SELECT_MODELS).get
+    if model is None:
+        return None
+    return SqliteVectorTable(parse_model(model), generation, None if preparing is None else parse_model(preparing))
 
 
 def adopt_model(connection: apsw.Connection, model: Model) -> SqliteVectorTable:
@@ -267,7 +216,7 @@ def adopt_model(connection: apsw.Connection, model: Model) -> SqliteVectorTable:
 def prepare_model(connection: apsw.Connection, model: Model) -> SqliteVectorTable:
     """Start or continue to prepare a model. Vectors of another model in preparation are deleted."""
     table = load_active_table(connection) or adopt_model(connection, model)
-    if _read_meta(connection, "preparing") != json.dumps(asdict(model)):
+    if table.preparing != model:
         connection.execute(_DELETE_ALL_VECTORS[table.other_generation])
         write_meta(connection, "preparing", json.dumps(asdict(model)))
     return table
@@ -276,7 +225,7 @@ def prepare_model(connection: apsw.Connection, model: Model) -> SqliteVectorTabl
 def switch_model(connection: apsw.Connection, model: Model) -> None:
     """Activate the prepared model and delete the old vectors. Raises `Conflict` if an item lacks its new vectors."""
     table = load_active_table(connection)
-    if table is not None and table.model == model and _read_meta(connection, "preparing") is None:
+    if table is not None and (table.model, table.preparing) == (model, None):
         return
     table = prepare_model(connection, model)
     if connection.execute(SELECT_UNEMBEDDED[table.other_generation], (1,)).get is not None:
@@ -295,71 +244,27 @@ def parse_model(text: str) -> Model:
     return Model.decode(**json.loads(text))
 
 
-def _read_meta(connection: apsw.Connection, name: str) -> str | None:
-    value: str | None = connection.execute("select value from meta where name = ?", (name,)).get
-    return value
-
-
 def write_meta(connection: apsw.Connection, name: str, value: str) -> None:
-    connection.execute(
-        "insert into meta (name, value) values (?, ?) on conflict do update set value = excluded.value", (name, value)
-    )
-
-
-# Access counts
-
-
-class ItemAccess(NamedTuple):
-    """Accesses of an item that are not written yet, and the time of the last one in microseconds."""
-
-    times: int
-    last_at: int
-
-
-AccessCounts = dict[Space, dict[str, ItemAccess]]
-
-
-class SqliteAccessBuffer:
-    """Accesses that are not written yet, by space and id.
-
-    After each commit all readers reload their page caches, which is the largest cost of a search. So the accesses of
-    several searches are written together, and readers add those that are still pending.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pending: AccessCounts = {}
-
-    def add(self, touch: Touch) -> None:
-        at = to_micros(touch.at)
-        with self._lock:
-            counts = self._pending.setdefault(touch.space, {})
-            for id in touch.ids:
-                times, last_at = counts.get(id, (0, at))
-                counts[id] = ItemAccess(times + 1, max(last_at, at))
-
-    def take(self) -> AccessCounts:
-        """Remove and return everything, for the caller to write."""
-        with self._lock:
-            taken, self._pending = self._pending, {}
-            return taken
-
-    def get_pending(self, space: Space, ids: Iterable[str]) -> dict[str, ItemAccess]:
-        with self._lock:
-            counts = self._pending.get(space)
-            return {id: counts[id] for id in ids if id in counts} if counts else {}
+    connection.execute("insert or replace into meta (name, value) values (?, ?)", (name, value))
 
 
 # Writing
 
 _INSERT_RECORD = f"""
     insert into records (place, space, id, version, access_count, last_accessed, {", ".join(_ENCODED_COLUMNS)})
-    values (?, ?, ?, 1, ?, ?, {", ".join("?" * len(_ENCODED_COLUMNS))})"""  # noqa: S608
+    values (?, ?, ?, 1, ?, ?, {"?, " * (len(_ENCODED_COLUMNS) - 1)} coalesce(?, 1))"""  # noqa: S608
 _UPDATE_RECORD = f"""
     update records
     set version = version + 1, {", ".join(f"{name} = ?" for name in _ENCODED_COLUMNS[:-1])},
         passages = coalesce(?, passages)
     where place = ?"""  # noqa: S608
+
+_ADD_ACCESS = """
+    update records
+    set access_count = access_count + ?1, last_accessed = max(coalesce(last_accessed, ?2), ?2)
+    where space = ?3 and id = ?4"""
+# Invalidates the cached copies of a space.
+_COUNT_REWRITE = "update spaces set rewrites = rewrites + 1, items = items + ?, words = words + ? where id = ?"
 
 # The id of an erased space and its fences are never reused.
 _INSERT_SPACE = """
@@ -370,6 +275,10 @@ select
     ?1, ?2, ?3, ?4, ?5,
     iif(?2 = 'checkpoints', coalesce((select value + 0 from meta where name = 'last_fence'), 0), 0)
 returning id"""
+
+
+AccessCounts = Mapping[Space, Mapping[str, tuple[int, int]]]
+"""Number of accesses by space and id, and the time of the last one in microseconds."""
 
 
 class SqliteRecordWriter:
@@ -388,40 +297,50 @@ class SqliteRecordWriter:
             case Delete():
                 self._delete(write)
             case Touch():
-                at, counts = to_micros(write.at), Counter(write.ids)
-                self.add_accesses(write.space, {id: ItemAccess(times, at) for id, times in counts.items()})
+                at = to_micros(write.at)
+                self.add_accesses({write.space: {id: (times, at) for id, times in Counter(write.ids).items()}})
             case Embed():
                 self._embed(write)
 
     def get_or_create_space(self, space: Space) -> int:
-        id = self._space_ids.get(space)
-        if id is None:
+        if space not in self._space_ids:
             id = find_space_id(self._connection, space)
-            if id is None:
-                id = int(self._connection.execute(_INSERT_SPACE, get_space_key(space)).get)
-            self._space_ids[space] = id
-        return id
+            self._space_ids[space] = id or self._connection.execute(_INSERT_SPACE, get_space_names(space)).get
+        return self._space_ids[space]
 
-    def add_accesses(self, space: Space, accesses: Mapping[str, ItemAccess]) -> None:
+    def add_accesses(self, accesses: AccessCounts) -> None:
         """Add to the stored counts; items that have been deleted meanwhile are skipped."""
-        space_id = self.get_or_create_space(space)
-        self._connection.executemany(
-            """
-            update records
-            set access_count = access_count + ?1, last_accessed = max(coalesce(last_accessed, ?2), ?2)
-            where space = ?3 and id = ?4""",
-            [(access.times, access.last_at, space_id, id) for id, access in accesses.items()],
-        )
+        for space, counts in accesses.items():
+            number = self.get_or_create_space(space)
+            self._connection.executemany(_ADD_ACCESS, [(*access, number, id) for id, access in counts.items()])
 
     def _put(self, put: Put) -> None:
+        """Store an item. The terms and vectors of a stored one stay if the write has none."""
         space = self.get_or_create_space(put.space)
         row = self._find_row(space, put.item.id)
         if put.expect is not None:
             _check_version(put.item.id, row[1] if row else 0, put.expect)
+        old = tuple(row[2].split()) if row else ()
+        new = old if put.terms is None else put.terms
+        passages = None if put.vectors is None else len(put.vectors)
+        values = encode_item(put.item, new, passages)
         if row is None:
-            self._insert(put, space)
+            place = self._allocate_place(space, len(new))
+            accesses = put.item.access_count, to_optional_micros(put.item.last_accessed)
+            self._connection.execute(_INSERT_RECORD, (place, space, put.item.id, *accesses, *values))
         else:
-            self._replace(put, space, row)
+            place, _, _, length, speaker = row
+            self._connection.execute(_UPDATE_RECORD, (*values, place))
+            if new != old or put.vectors is not None or speaker != (put.item.turn.speaker if put.item.turn else None):
+                self._connection.execute(_COUNT_REWRITE, (0, len(new) - length, space))
+        if new != old:
+            replace_terms(self._connection, space, place, old, new)
+        if put.vectors is not None and put.model is not None:
+            if row is not None:
+                self._delete_vectors(place)
+            if self._vector_table is None or self._vector_table.model != put.model:
+                self._vector_table = adopt_model(self._connection, put.model)
+            self._insert_vectors(self._vector_table.generation, place, put.vectors)
         for path in iter_metadata_paths(put.item.metadata):
             if (space, path) not in self._saved_paths:
                 self._connection.execute("insert or ignore into paths (space, path) values (?, ?)", (space, path))
@@ -433,47 +352,19 @@ class SqliteRecordWriter:
             "select place, version, terms, length, speaker from records where space = ? and id = ?", (space, id)
         ).fetchone()
 
-    def _insert(self, put: Put, space: int) -> None:
-        terms = put.terms or ()
+    def _allocate_place(self, space: int, terms: int) -> int:
+        """Return the place of a new item with this number of terms, and count both."""
         seq = self._connection.execute(
             """
             update spaces
             set next_seq = next_seq + 1, items = items + 1, words = words + ?
             where id = ?
             returning next_seq""",
-            (len(terms), space),
+            (terms, space),
         ).get
         if seq > MAX_SEQ:
             raise BadInput(f"one scope holds at most {MAX_SEQ + 1:,} items over its life; start another")
-        place = encode_place(space, seq)
-        values = encode_item(put.item, terms, 1 if put.vectors is None else len(put.vectors))
-        accesses = (put.item.access_count, to_optional_micros(put.item.last_accessed))
-        self._connection.execute(_INSERT_RECORD, (place, space, put.item.id, *accesses, *values))
-        index_terms(self._connection, space, place, terms)
-        if put.vectors is not None:
-            self._insert_vectors(self._get_vector_table(put.model).generation, place, put.vectors)
-
-    def _replace(self, put: Put, space: int, row: tuple[Any, ...]) -> None:
-        """Update a stored item. Its terms and vectors stay if the write has none."""
-        place, _, stored_terms, length, speaker = row
-        old = tuple(stored_terms.split())
-        new = old if put.terms is None else put.terms
-        values = encode_item(put.item, new, None if put.vectors is None else len(put.vectors))
-        self._connection.execute(_UPDATE_RECORD, (*values, place))
-        is_rewritten = speaker != (put.item.turn.speaker if put.item.turn else None)
-        if new != old:
-            unindex_terms(self._connection, space, place, old)
-            index_terms(self._connection, space, place, new)
-            is_rewritten = True
-        if put.vectors is not None:
-            table = self._get_vector_table(put.model)
-            self._delete_vectors(place)
-            self._insert_vectors(table.generation, place, put.vectors)
-            is_rewritten = True
-        if is_rewritten:
-            self._connection.execute(
-                "update spaces set rewrites = rewrites + 1, words = words + ? where id = ?", (len(new) - length, space)
-            )
+        return encode_place(space, seq)
 
     def _delete(self, delete: Delete) -> None:
         space = self.get_or_create_space(delete.space)
@@ -484,33 +375,20 @@ class SqliteRecordWriter:
             return
         place, _, terms, length, _ = row
         self._connection.execute("delete from records where place = ?", (place,))
-        unindex_terms(self._connection, space, place, tuple(terms.split()))
+        replace_terms(self._connection, space, place, terms.split(), ())
         self._delete_vectors(place)
-        self._connection.execute(
-            "update spaces set rewrites = rewrites + 1, items = items - 1, words = words - ? where id = ?",
-            (length, space),
-        )
+        self._connection.execute(_COUNT_REWRITE, (-1, -length, space))
 
     def _embed(self, embed: Embed) -> None:
         space = self.get_or_create_space(embed.space)
         table = load_active_table(self._connection)
-        if table is None or _read_meta(self._connection, "preparing") != json.dumps(asdict(embed.model)):
+        if table is None or table.preparing != embed.model:
             raise Conflict(f"{embed.model.name!r} is not being prepared; call `find_unembedded` with it first")
         row = self._find_row(space, embed.id)
         if row is not None and embed.expect in (None, row[1]):
             place, generation = row[0], table.other_generation
             self._connection.execute(DELETE_VECTORS[generation], get_vector_range(place, place))
             self._insert_vectors(generation, place, embed.vectors)
-
-    def _get_vector_table(self, model: Model | None) -> SqliteVectorTable:
-        """Return the active table. Raises `EmbeddingModelMismatch` if it belongs to another model."""
-        if model is None:
-            raise BadInput("a Put with vectors must name the model that made them; got model=None")
-        if self._vector_table is None:
-            self._vector_table = adopt_model(self._connection, model)
-        if self._vector_table.model != model:
-            raise build_model_mismatch(self._vector_table.model, model)
-        return self._vector_table
 
     def _insert_vectors(self, generation: str, place: int, vectors: Vectors) -> None:
         rows = [(place << PART_BITS | part, row.tobytes()) for part, row in enumerate(pack_vectors(vectors))]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -12,77 +12,39 @@ from typing import Any, TypeVar
 
 import apsw
 import numpy as np
-from numpy.typing import NDArray
 
 from recollect.clock import to_micros
-from recollect.stores.base import Records, Vector
+from recollect.stores.base import Records
 from recollect.stores.codec import VECTOR_DTYPE
-from recollect.stores.filters import Condition, Scalar, Where, find_prefix_range
+from recollect.stores.filters import FILTER_FIELDS, Condition, Operator, Scalar, Where, find_prefix_range
 from recollect.stores.search import (
     SCORE_SCALE,
     EvidenceLookup,
     EvidenceQuery,
+    FloatColumn,
     ItemBrief,
     SearchEvidence,
     build_empty_evidence,
     sort_by_position,
 )
-from recollect.stores.sqlite.records import (
-    BRIEF_COLUMNS,
-    ITEM_COLUMNS,
-    SELECT_UNEMBEDDED,
-    SqliteAccessBuffer,
-    SqliteRecordWriter,
-    adopt_model,
-    build_for_each_generation,
-    decode_item,
-    find_space_id,
-    get_vector_range,
-    load_active_table,
-    parse_model,
-    prepare_model,
-    switch_model,
-)
-from recollect.stores.sqlite.search_cache import (
-    AllowedPlaces,
-    SpaceCache,
-    SpaceState,
-    SqliteTermCache,
-    SqliteVectorMatrix,
-    TermScores,
-    VectorScan,
-    estimate_vector_bytes,
-    find_nth_highest,
-    scan_from_file,
-)
-from recollect.stores.sqlite.threads import SqliteStoreBase, run_in_reader
+from recollect.stores.sqlite import records, search_cache
+from recollect.stores.sqlite.connection import get_file_size
+from recollect.stores.sqlite.search_cache import AllowedPlaces, Places, SpaceCache, SpaceState
+from recollect.stores.sqlite.threads import SqliteStoreBase, run_in_reader, run_in_writer
 from recollect.stores.validation import build_model_mismatch, validate_limit
 from recollect.stores.writes import Model, Put, Touch
 from recollect.types import MemoryItem, Space
 
 T = TypeVar("T")
-Places = NDArray[np.int64]
-Scores = NDArray[np.float64]
 
 _ACCESS_FLUSH_SECONDS = 0.25
-_MAX_CACHED_SPEAKERS = 1024
 
 # Filters as SQL: constant clauses, with every value and metadata path bound as a parameter.
 
 SqlClause = tuple[str, tuple[Any, ...]]
 
-_FILTER_COLUMNS = {
-    "importance": ("number", "importance"),
-    "trust": ("number", "trust"),
-    "position": ("number", "position"),
-    "created_at": ("number", "created_at"),
-    "access_count": ("number", "access_count"),
-    "source": ("text", "source"),
-    "key": ("text", "key"),
-    "session": ("text", "session"),
-    "speaker": ("text", "speaker"),
-    "agent": ("text", "by_agent"),
-}
+_FILTER_COLUMNS = {name: name for name in FILTER_FIELDS} | {"agent": "by_agent"}
+_NUMBER_FIELDS = {"importance", "trust", "position", "created_at", "access_count"}
 _JSON_TYPES = {"text": "('text')", "number": "('integer', 'real')"}
 _COMPARISON_OPERATORS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
@@ -94,28 +56,24 @@ _LIVE_CONDITION = """
 
 def build_where_clause(where: Where) -> SqlClause:
     """Return the condition on a space's items, and its parameters."""
-    parts: list[SqlClause] = []
-    if where.live_at is not None:
-        now = to_micros(where.live_at)
-        parts.append((_LIVE_CONDITION, (now, now, now)))
-    if where.known_at is not None:
-        parts.append(("valid_from is not null or created_at <= ?", (to_micros(where.known_at),)))
-    if where.open_at is not None:
-        parts.append(("superseded_by is null or valid_to is null or valid_to > ?", (to_micros(where.open_at),)))
-    if where.created_from is not None:
-        parts.append(("created_at >= ?", (to_micros(where.created_from),)))
-    if where.created_until is not None:
-        parts.append(("created_at < ?", (to_micros(where.created_until),)))
-    if where.min_importance > 0.0:
-        parts.append(("importance >= ?", (where.min_importance,)))
-    if where.key is not None:
-        parts.append(("key = ?", (where.key,)))
-    if where.key_prefix is not None:
-        parts.append(_build_condition(Condition("key", "prefix", where.key_prefix)))
+    moments = (
+        (_LIVE_CONDITION, where.live_at),
+        ("valid_from is not null or created_at <= ?", where.known_at),
+        ("superseded_by is null or valid_to is null or valid_to > ?", where.open_at),
+        ("created_at >= ?", where.created_from),
+        ("created_at < ?", where.created_until),
+    )
+    fields: tuple[tuple[str, Operator, Scalar], ...] = (
+        ("importance", "gte", where.min_importance or None),
+        ("key", "eq", where.key),
+        ("key", "prefix", where.key_prefix),
+    )
+    parts: list[SqlClause] = [(sql, (to_micros(at),) * sql.count("?")) for sql, at in moments if at is not None]
+    parts += [_build_condition(Condition(*field)) for field in fields if field[2] is not None]
     if where.ids is not None:
         parts.append(("id in (select value from json_each(?))", (json.dumps(sorted(where.ids)),)))
-    parts.extend(_build_condition(condition) for condition in where.conditions)
-    return _join_clauses(" and ", parts) if parts else ("true", ())
+    parts += [_build_condition(condition) for condition in where.conditions]
+    return _join_clauses(" and ", parts or [("true", ())])
 
 
 def _build_condition(condition: Condition) -> SqlClause:
@@ -129,15 +87,19 @@ def _build_condition(condition: Condition) -> SqlClause:
             return f"(json_type(metadata, ?) is not null and ({equal}) is not true)", (path, *values)
         case "in":
             assert isinstance(value, tuple)
-            alternatives = [_build_comparison(condition, choice, ("=", choice)) for choice in value]
-            return _join_clauses(" or ", alternatives) if alternatives else ("false", ())
+            choices = [_build_comparison(condition, choice, ("=", choice)) for choice in value]
+            return _join_clauses(" or ", choices or [("false", ())])
         case "prefix":
             # A range: an index supports it, and it has no wildcard characters.
             assert isinstance(value, str)
             start, end = find_prefix_range(value)
             return _build_comparison(condition, value, (">=", start), *([] if end is None else [("<", end)]))
         case "has":
-            return _build_contains(condition)
+            path, kind = _build_json_path(condition), _get_json_kind(value)
+            types = _JSON_TYPES.get(kind)
+            equal, wanted = (f"type in {types} and atom = ?", value) if types else ("type = ?", kind)
+            contains = f"exists (select 1 from json_each(metadata, ?) where {equal})"  # noqa: S608 - two constants
+            return f"json_type(metadata, ?) = 'array' and {contains}", (path, path, wanted)
         case _:
             return _build_comparison(condition, value, (_COMPARISON_OPERATORS[condition.op], value))
 
@@ -147,11 +109,12 @@ def _build_comparison(condition: Condition, value: Any, *comparisons: tuple[str,
     kind = _get_json_kind(value)
     bounds = tuple(bound for _, bound in comparisons)
     if condition.is_field:
-        column_kind, column = _FILTER_COLUMNS[condition.path]
+        column = _FILTER_COLUMNS[condition.path]
         if value is None:
             return f"{column} is null", ()
-        tests = " and ".join(f"{column} {operator} ?" for operator, _ in comparisons)
-        return (tests, bounds) if kind == column_kind else ("false", ())
+        if kind != ("number" if condition.path in _NUMBER_FIELDS else "text"):
+            return "false", ()
+        return " and ".join(f"{column} {operator} ?" for operator, _ in comparisons), bounds
     path = _build_json_path(condition)
     types = _JSON_TYPES.get(kind)
     if types is None:  # booleans and null can only be equal
@@ -160,27 +123,11 @@ def _build_comparison(condition: Condition, value: Any, *comparisons: tuple[str,
     return f"(json_type(metadata, ?) in {types} and {tests})", (path, *(v for bound in bounds for v in (path, bound)))
 
 
-def _build_contains(condition: Condition) -> SqlClause:
-    """Return a condition that a list contains a value of the same kind."""
-    assert not isinstance(condition.value, tuple)
-    path, kind = _build_json_path(condition), _get_json_kind(condition.value)
-    types = _JSON_TYPES.get(kind)
-    equal, value = (f"type in {types} and atom = ?", condition.value) if types else ("type = ?", kind)
-    contains = f"exists (select 1 from json_each(metadata, ?) where {equal})"  # noqa: S608 - one of three constants
-    return f"json_type(metadata, ?) = 'array' and {contains}", (path, path, value)
-
-
 def _get_json_kind(value: Scalar | tuple[Scalar, ...]) -> str:
     """Return the kind of a value: `text`, `number`, or SQLite's JSON type `true`, `false` or `null`."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return "number"
-        case _:
-            return "text"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return "text" if isinstance(value, str) else "number"
 
 
 def _build_json_path(condition: Condition) -> str:
@@ -195,55 +142,51 @@ def _join_clauses(operator: str, parts: list[SqlClause]) -> SqlClause:
 
 # Searches. Statements that end with `and` get a filter's clause appended, which contains constants and `?` only.
 
-_SELECT_ITEMS = f"select {ITEM_COLUMNS} from records where space = ? and "  # noqa: S608
-_SELECT_ITEMS_BY_ID = f"select {ITEM_COLUMNS} from records where space = ? and id in (select value from json_each(?))"  # noqa: S608
-_SELECT_ITEMS_AT = f"select {ITEM_COLUMNS} from records where place in (select value from json_each(?))"  # noqa: S608
+_SELECT_ITEMS = f"select {records.ITEM_COLUMNS} from records where space = ? and "  # noqa: S608
+_SELECT_ITEMS_BY_ID = (
+    f"select {records.ITEM_COLUMNS} from records where space = ? and id in (select value from json_each(?))"  # noqa: S608
+)
+_SELECT_ITEMS_AT = f"select {records.ITEM_COLUMNS} from records where place in (select value from json_each(?))"  # noqa: S608
 _SELECT_LAST_TURNS = f"""
-    select {ITEM_COLUMNS}
-    from records
+    select {records.ITEM_COLUMNS} from records
     where space = ? and session = ?
-    order by position desc, id desc
-    limit ?"""  # noqa: S608
-_SELECT_ITEMS_OF_SPACES = f"""
-    select s.tenant, s.tier, s.user, s.agent, s.session, r.*
-    from (select space, place, {ITEM_COLUMNS} from records where place in (select value from json_each(?))) r
-    join spaces s on s.id = r.space
-    order by r.place"""  # noqa: S608
+    order by position desc, id desc limit ?"""  # noqa: S608
 _SELECT_TERMS_AT = "select id, terms from records where place in (select value from json_each(?))"
 _SELECT_TERMS_BY_ID = "select id, place, terms from records where space = ? and id in (select value from json_each(?))"
-_SELECT_BRIEFS = f"select place, {BRIEF_COLUMNS} from records where place in (select value from json_each(?))"  # noqa: S608
+_BRIEF_COLUMNS = ", ".join(ItemBrief._fields)
+_SELECT_BRIEFS = f"select place, {_BRIEF_COLUMNS} from records where place in (select value from json_each(?))"  # noqa: S608
 _SELECT_BRIEFS_AROUND = f"""
-    select place, {BRIEF_COLUMNS}
-    from records
+    select place, {_BRIEF_COLUMNS} from records
     where space = ?1 and session = ?2 and position between ?3 and ?4 and"""  # noqa: S608
-_SELECT_PLACES_BY_ID = "select place from records indexed by records_id where space = ? order by id"
+_SELECT_FIRST_PLACES = """
+    select place from records
+    where place in (select value from json_each(?))
+    order by id limit ?"""
+# Reads the ids of a space in order, until enough of the places are found.
+_SELECT_FIRST_OF_MANY_PLACES = """
+    select place from records indexed by records_id
+    where space = ? and place in (select value from json_each(?))
+    order by id limit ?"""
 _SELECT_PLACES = "select place from records where space = ? and "
 _SELECT_NOT_LIVE_PLACES = f"""
-    select place
-    from records indexed by records_bounded
+    select place from records indexed by records_bounded
     where space = ?
         and (valid_from is not null or valid_to is not null or expires_at is not null)
         and not ({_LIVE_CONDITION})"""  # noqa: S608
-# Jumps from each speaker to the next in the index, so that a space of many turns is not read completely.
-_SELECT_SPEAKERS = """
-    with recursive known (speaker) as (
-        select min(speaker) from records where space = ?1 and speaker is not null
-        union all
-        select (select min(speaker) from records where space = ?1 and speaker > known.speaker)
-        from known
-        where known.speaker is not null
-    )
-    select speaker from known where speaker is not null"""
-_SELECT_ITEM_VECTORS = build_for_each_generation("select data from VECTORS where id >= ? and id < ? order by id")
+_SELECT_ITEM_VECTORS = records.build_for_each_generation(
+    "select data from VECTORS where id >= ? and id < ? order by id"
+)
 
 
 class SqliteRecords(SqliteStoreBase, Records):
     """The record methods of a store, with its two search caches and the accesses that are not written yet."""
 
-    _vector_cache: SpaceCache[SqliteVectorMatrix]
-    _term_cache: SpaceCache[SqliteTermCache]
-    _speaker_cache: dict[int, tuple[SpaceState, frozenset[str]]]
-    _access_buffer: SqliteAccessBuffer
+    _vector_cache: SpaceCache[search_cache.SqliteVectorMatrix]
+    _term_cache: SpaceCache[search_cache.SqliteTermCache]
+    # After each commit all readers reload their page caches, which is the largest cost of a search. So the accesses of
+    # several searches are written together, and readers add those that are still pending.
+    _accesses: dict[Space, dict[str, tuple[int, int]]]
+    _access_lock: threading.Lock
     _flush_timer: asyncio.TimerHandle | None = None
     _pending_flush: Future[None] | None = None
 
@@ -265,7 +208,12 @@ class SqliteRecords(SqliteStoreBase, Records):
         return await self._readers.submit(lambda connection: judge(*self._gather_evidence(connection, query)))
 
     def touch(self, touch: Touch) -> None:
-        self._access_buffer.add(touch)
+        at = to_micros(touch.at)
+        with self._access_lock:
+            counts = self._accesses.setdefault(touch.space, {})
+            for id in touch.ids:
+                times, last_at = counts.get(id, (0, at))
+                counts[id] = times + 1, max(last_at, at)
         if self._flush_timer is None:
             self._flush_timer = asyncio.get_running_loop().call_later(_ACCESS_FLUSH_SECONDS, self._flush_accesses)
 
@@ -273,51 +221,47 @@ class SqliteRecords(SqliteStoreBase, Records):
     def last_turns(
         self, connection: apsw.Connection, space: Space, session: str, *, limit: int = 1
     ) -> list[MemoryItem]:
-        values = (find_space_id(connection, space), session, validate_limit(limit))
-        return [decode_item(space, row) for row in connection.execute(_SELECT_LAST_TURNS, values)]
+        values = (records.find_space_id(connection, space), session, validate_limit(limit))
+        return [records.decode_item(space, row) for row in connection.execute(_SELECT_LAST_TURNS, values)]
 
     @run_in_reader
     def paths(self, connection: apsw.Connection, space: Space) -> frozenset[str]:
-        rows = connection.execute("select path from paths where space = ?", (find_space_id(connection, space),))
+        rows = connection.execute("select path from paths where space = ?", (records.find_space_id(connection, space),))
         return frozenset(row[0] for row in rows)
 
     async def size(self) -> int:
-        files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return get_file_size(self.path) + get_file_size(self.path.with_name(self.path.name + "-wal"))
 
     @run_in_reader
     def model(self, connection: apsw.Connection) -> Model | None:
-        table = load_active_table(connection)
+        table = records.load_active_table(connection)
         return table.model if table else None
 
     async def bind_model(self, model: Model) -> None:
         if await self.model() != model:
-            await self._writer.submit(lambda connection: adopt_model(connection, model), durable=True)
+            await self._writer.submit(lambda connection: records.adopt_model(connection, model), durable=True)
 
-    async def find_unembedded(self, model: Model, *, limit: int = 100) -> list[MemoryItem]:
-        limit = validate_limit(limit)
-        await self._writer.submit(lambda connection: prepare_model(connection, model), durable=False)
-        return await self._readers.submit(lambda connection: _find_unembedded(connection, limit))
+    @run_in_writer(durable=False)
+    def find_unembedded(self, connection: apsw.Connection, model: Model, *, limit: int = 100) -> list[MemoryItem]:
+        table = records.prepare_model(connection, model)
+        rows = connection.execute(records.SELECT_UNEMBEDDED[table.other_generation], (validate_limit(limit),))
+        return [records.decode_item(Space(*row[:5]), row[7:]) for row in rows]
 
-    async def activate_model(self, model: Model) -> None:
-        await self._writer.submit(lambda connection: switch_model(connection, model), durable=True)
-
-    # Accesses
+    @run_in_writer()
+    def activate_model(self, connection: apsw.Connection, model: Model) -> None:
+        records.switch_model(connection, model)
 
     def _flush_accesses(self) -> None:
         """Queue the pending accesses for the writer."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        counts = self._access_buffer.take()
-
-        def add_accesses(connection: apsw.Connection) -> None:
-            records = SqliteRecordWriter(connection)
-            for space, accesses in counts.items():
-                records.add_accesses(space, accesses)
-
-        if counts:
-            self._pending_flush = self._writer.enqueue(add_accesses, durable=False)
+        with self._access_lock:
+            accesses, self._accesses = self._accesses, {}
+        if accesses:
+            self._pending_flush = self._writer.enqueue(
+                lambda connection: records.SqliteRecordWriter(connection).add_accesses(accesses), durable=False
+            )
 
     async def _wait_for_flush(self) -> None:
         """Wait until all accesses are written. The writer keeps their order, so the last flush stands for all."""
@@ -326,22 +270,6 @@ class SqliteRecords(SqliteStoreBase, Records):
             flush = asyncio.wrap_future(self._pending_flush)
             await asyncio.wait([flush])
             flush.exception()  # ignored: a lost count must not fail the caller
-
-    # Parts of a search
-
-    def _scan_vectors(self, connection: apsw.Connection, state: SpaceState, vector: Vector) -> VectorScan:
-        """Scan all vectors of a space, in memory if they fit into the cache."""
-        if estimate_vector_bytes(state, len(vector)) > self._vector_cache.budget:
-            return scan_from_file(connection, state, vector)
-        return self._vector_cache.read_fresh(connection, state, SqliteVectorMatrix.get_view).scan(vector)
-
-    def _score_terms(self, connection: apsw.Connection, state: SpaceState, terms: Sequence[str]) -> TermScores:
-        if not terms:
-            return TermScores.compute(state, [], np.zeros(0))
-        postings, lengths = self._term_cache.read_fresh(
-            connection, state, lambda cache: cache.get_postings(connection, state, terms)
-        )
-        return TermScores.compute(state, postings, lengths)
 
     def _gather_evidence(
         self, connection: apsw.Connection, ask: EvidenceQuery
@@ -352,78 +280,71 @@ class SqliteRecords(SqliteStoreBase, Records):
         if state is None or state.items == 0:
             return build_empty_evidence(ask), SqliteCandidateReader(self, connection, space, {})
         if ask.vector is not None and ask.model is not None and state.model is not None:
-            stored = parse_model(state.model)
+            stored = records.parse_model(state.model)
             if stored != ask.model:
                 raise build_model_mismatch(stored, ask.model)
         allowed = _find_allowed_places(connection, state, ask.where)
-        scan = None if ask.vector is None else self._scan_vectors(connection, state, ask.vector)
-        term_scores = self._score_terms(connection, state, ask.terms) if ask.terms else None
-        rankings = [] if term_scores is None else [term_scores.find_best(allowed, ask.limit)]
-        known_cosines: dict[int, float] = {}
+        terms, speakers = self._term_cache.read_fresh(
+            connection, state, lambda cache: (cache.get_postings(connection, state, ask.terms), cache.speakers)
+        )
+        term_scores = search_cache.TermScores.compute(state, *terms)
+        rankings = [term_scores.find_best(allowed, ask.limit)] if ask.terms else []
+        scan = (
+            None if ask.vector is None else search_cache.scan_vectors(self._vector_cache, connection, state, ask.vector)
+        )
+        known: dict[int, float] = {}
         if scan is not None:
-            nearest, scores = scan.find_best(connection, allowed, ask.limit)
-            rankings.append((nearest, scores))
-            known_cosines = dict(zip(nearest.tolist(), scores.tolist(), strict=True))
-        briefs = _load_candidates(connection, state, rankings, ask.limit)
+            rankings.append(scan.find_best(connection, allowed, ask.limit))
+            known = dict(zip(*(column.tolist() for column in rankings[-1]), strict=True))
+        best = (_select_best(connection, state, *ranking, ask.limit).tolist() for ranking in rankings)
+        briefs = _load_briefs(connection, _SELECT_BRIEFS, (str(list(set().union(*best))),))
         turns = [(b.session, b.position) for b in briefs.values() if b.session is not None and b.position is not None]
         if turns and ask.reach:
-            briefs.update(_load_briefs_around(connection, state.id, ask.where, turns, ask.reach))
+            briefs |= _load_briefs_around(connection, state.id, ask.where, turns, ask.reach)
         ordered = sort_by_position(briefs.values())
         place_of = {brief.id: place for place, brief in briefs.items()}
         places = np.array([place_of[brief.id] for brief in ordered], np.int64)
-        cosines = np.array([known_cosines.get(place, np.nan) for place in places.tolist()], np.float64)
+        cosines = np.array([known.get(place, np.nan) for place in places.tolist()], np.float64)
         unknown = np.flatnonzero(np.isnan(cosines))
         if scan is not None and len(unknown):
             cosines[unknown] = scan.compute_exact(connection, places[unknown])
         evidence = SearchEvidence(
             briefs=tuple(ordered),
             cosines=cosines,
-            parts=np.empty((0, len(places))) if term_scores is None else term_scores.compute_parts(places),
-            weights=np.empty(0) if term_scores is None else term_scores.weights,
-            speakers=self._load_cached_speakers(connection, state),
+            parts=term_scores.compute_parts(places),
+            weights=term_scores.weights,
+            speakers=speakers,
         )
         return evidence, SqliteCandidateReader(self, connection, space, place_of)
 
-    def _load_cached_speakers(self, connection: apsw.Connection, state: SpaceState) -> frozenset[str]:
-        """Return the speakers of a space. The recursive statement takes 50 µs, so they are cached for each state."""
-        cached = self._speaker_cache.get(state.id)
-        if cached is not None and cached[0] == state:
-            return cached[1]
-        if len(self._speaker_cache) == _MAX_CACHED_SPEAKERS or (cached is not None and cached[0].wiped != state.wiped):
-            self._speaker_cache.clear()
-        speakers = frozenset(row[0] for row in connection.execute(_SELECT_SPEAKERS, (state.id,)))
-        self._speaker_cache[state.id] = (state, speakers)
-        return speakers
-
     def _load_items(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> list[MemoryItem]:
-        values = (find_space_id(connection, space), json.dumps(ids))
+        values = (records.find_space_id(connection, space), json.dumps(ids))
         items = self.build_items(space, connection.execute(_SELECT_ITEMS_BY_ID, values))
         return [items[id] for id in dict.fromkeys(ids) if id in items]
 
     def _load_full_items(self, connection: apsw.Connection, space: Space, ids: Sequence[str]) -> list[Put]:
-        table = load_active_table(connection)
-        values = (find_space_id(connection, space), json.dumps(ids))
-        rows: list[Any] = connection.execute(_SELECT_TERMS_BY_ID, values).fetchall()
-        found = {id: (place, terms) for id, place, terms in rows}
+        table = records.load_active_table(connection)
+        values = (records.find_space_id(connection, space), json.dumps(ids))
+        found = {id: (place, terms) for id, place, terms in connection.execute(_SELECT_TERMS_BY_ID, values)}
+        statement = _SELECT_ITEM_VECTORS[table.generation if table else "a"]
         puts = []
         for item in self._load_items(connection, space, ids):
             place, terms = found[item.id]
-            vectors = None
-            if table is not None:
-                data = connection.execute(_SELECT_ITEM_VECTORS[table.generation], get_vector_range(place, place))
-                parts = [np.frombuffer(part, VECTOR_DTYPE) for (part,) in data]
-                vectors = np.stack(parts).astype(np.float32) if parts else None
-            model = None if table is None or vectors is None else table.model
+            data = connection.execute(statement, records.get_vector_range(place, place))
+            parts = [np.frombuffer(part, VECTOR_DTYPE).astype(np.float32) for (part,) in data]
+            vectors, model = (np.stack(parts), table.model) if table and parts else (None, None)
             puts.append(Put(item=item, vectors=vectors, terms=tuple(terms.split()), model=model))
         return puts
 
     def build_items(self, space: Space, rows: Iterable[tuple[Any, ...]]) -> dict[str, MemoryItem]:
         """Return rows as items by id, with their pending accesses."""
-        found = {row[0]: row for row in rows}
-        for id, access in self._access_buffer.get_pending(space, found).items():
-            row = found[id]
-            found[id] = (*row[:5], row[5] + access.times, max(row[6] or 0, access.last_at), *row[7:])
-        return {id: decode_item(space, row) for id, row in found.items()}
+        if pending := self._accesses.get(space):
+            rows = [_add_access(row, pending.get(row[0])) for row in rows]
+        return {row[0]: records.decode_item(space, row) for row in rows}
+
+
+def _add_access(row: tuple[Any, ...], access: tuple[int, int] | None) -> tuple[Any, ...]:
+    return row if access is None else (*row[:3], row[3] + access[0], max(row[4] or 0, access[1]), *row[5:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,16 +376,8 @@ def _find_items(connection: apsw.Connection, where: Where, limit: int, after: Me
     # The plus makes SQLite use the index of keys, not read the whole space in order of time.
     is_keyed = where.key is not None or where.key_prefix
     sql += f" order by {'+' if is_keyed else ''}created_at desc, id desc limit ?"
-    rows = connection.execute(sql, (find_space_id(connection, where.space), *values, limit))
-    return [decode_item(where.space, row) for row in rows]
-
-
-def _find_unembedded(connection: apsw.Connection, limit: int) -> list[MemoryItem]:
-    table = load_active_table(connection)
-    statement = SELECT_UNEMBEDDED[table.other_generation if table else "a"]
-    places = [row[0] for row in connection.execute(statement, (limit,))]
-    rows = connection.execute(_SELECT_ITEMS_OF_SPACES, (json.dumps(places),))
-    return [decode_item(Space(*row[:5]), row[7:]) for row in rows]
+    rows = connection.execute(sql, (records.find_space_id(connection, where.space), *values, limit))
+    return [records.decode_item(where.space, row) for row in rows]
 
 
 def _load_briefs_around(
@@ -482,67 +395,48 @@ def _load_briefs_around(
     sql = f"{_SELECT_BRIEFS_AROUND} {condition}"
     briefs: dict[int, ItemBrief] = {}
     for session, low, high in ranges:
-        for row in connection.execute(sql, (space, session, low, high, *values)):
-            briefs[row[0]] = ItemBrief._make(row[1:])
+        briefs |= _load_briefs(connection, sql, (space, session, low, high, *values))
     return briefs
+
+
+def _load_briefs(connection: apsw.Connection, sql: str, values: tuple[Any, ...]) -> dict[int, ItemBrief]:
+    rows: list[Any] = connection.execute(sql, values).fetchall()
+    return {row[0]: ItemBrief._make(row[1:]) for row in rows}
 
 
 def _find_allowed_places(connection: apsw.Connection, state: SpaceState, where: Where) -> AllowedPlaces:
     """Return the places that a filter lets through. Without a condition only items with time bounds are read."""
-    if not where.is_narrow and where.known_at is None:
+    is_filtered = where.is_narrow or where.known_at is not None
+    if not is_filtered:
         if where.live_at is None:
             return AllowedPlaces()
         now = to_micros(where.live_at)
         rows = connection.execute(_SELECT_NOT_LIVE_PLACES, (state.id, now, now, now)).fetchall()
-        return AllowedPlaces(np.array([row[0] for row in rows], np.int64), excluded=True)
-    sql, values = build_where_clause(where)
-    rows = connection.execute(_SELECT_PLACES + sql, (state.id, *values)).fetchall()
-    return AllowedPlaces(np.array([row[0] for row in rows], np.int64))
+    else:
+        sql, values = build_where_clause(where)
+        rows = connection.execute(_SELECT_PLACES + sql, (state.id, *values)).fetchall()
+    return AllowedPlaces(np.array([row[0] for row in rows], np.int64), excluded=not is_filtered)
 
 
-def _load_briefs(connection: apsw.Connection, places: Sequence[int]) -> dict[int, ItemBrief]:
-    rows: list[Any] = connection.execute(_SELECT_BRIEFS, (str(places),)).fetchall()
-    return {row[0]: ItemBrief._make(row[1:]) for row in rows}
-
-
-def _select_leaders(
-    connection: apsw.Connection, state: SpaceState, places: Places, scores: Scores, limit: int
-) -> NDArray[np.intp]:
-    """Return the indexes of the `limit` best, and of all that tie with the last of them: their ids decide."""
+def _select_best(
+    connection: apsw.Connection, state: SpaceState, places: Places, scores: FloatColumn, limit: int
+) -> Places:
+    """Return the places of the `limit` best scores; ids break ties, as in every store."""
+    if len(places) <= limit:
+        return places
     if limit == 0:
-        return np.empty(0, np.intp)
-    if len(scores) <= limit:
-        return np.arange(len(scores))
-    last = find_nth_highest(scores, limit)
-    near = np.flatnonzero(scores >= last - 2.0 / SCORE_SCALE)
-    steps, last_step = np.rint(scores[near] * SCORE_SCALE), np.rint(last * SCORE_SCALE)
-    above, tied = near[steps > last_step], near[steps == last_step]
+        return places[:0]
+    steps = np.rint(scores * SCORE_SCALE)
+    last_step = search_cache.find_nth_highest(steps, limit)
+    above, tied = places[steps > last_step], places[steps == last_step]
     wanted = limit - len(above)
-    # With very many ties (a common term, texts of one length), read the ids in order until enough are found. That
-    # reads about wanted * items / ties rows, not the id of every tie.
-    if len(tied) ** 2 > wanted * state.items:
-        tied_places = set(places[tied].tolist())
-        ordered = (row[0] for row in connection.execute(_SELECT_PLACES_BY_ID, (state.id,)))
-        first = list(itertools.islice((place for place in ordered if place in tied_places), wanted))
-        tied = np.flatnonzero(np.isin(places, np.array(first, np.int64)))
+    if len(tied) > wanted:
+        values = (str(tied.tolist()), wanted)
+        # With very many ties (a common term, texts of one length) their ids are not all looked up: reading the ids in
+        # order finds enough of them within about wanted * items / ties rows.
+        if len(tied) ** 2 > wanted * state.items:
+            rows = connection.execute(_SELECT_FIRST_OF_MANY_PLACES, (state.id, *values))
+        else:
+            rows = connection.execute(_SELECT_FIRST_PLACES, values)
+        tied = np.array([row[0] for row in rows], np.int64)
     return np.concatenate([above, tied])
-
-
-def _load_candidates(
-    connection: apsw.Connection, state: SpaceState, rankings: list[tuple[Places, Scores]], limit: int
-) -> dict[int, ItemBrief]:
-    """Return the `limit` best of each ranking by place; ids break ties, as in every store."""
-    selected: list[tuple[Places, Scores]] = []
-    for places, scores in rankings:
-        leaders = _select_leaders(connection, state, places, scores, limit)
-        selected.append((places[leaders], scores[leaders]))
-    union = dict.fromkeys(itertools.chain(*(places.tolist() for places, _ in selected)))
-    briefs = _load_briefs(connection, list(union))
-    if all(len(places) <= limit for places, _ in selected):
-        return briefs
-    candidates: set[int] = set()
-    for places, scores in selected:
-        steps = np.rint(scores * SCORE_SCALE).tolist()
-        ranked = sorted(zip(places.tolist(), steps, strict=True), key=lambda pair: (-pair[1], briefs[pair[0]].id))
-        candidates.update(place for place, _ in ranked[:limit])
-    return {place: briefs[place] for place in briefs if place in candidates}

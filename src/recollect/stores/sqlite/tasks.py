@@ -60,24 +60,18 @@ _LIVE_CONDITION = f"(expires_at is null or expires_at > ?1 or ({_LEASED_CONDITIO
 
 _SELECT_TASK = f"select {_TASK_COLUMNS} from tasks where space = ? and id = ?"  # noqa: S608
 _SELECT_TASKS = f"""
-    select {_TASK_COLUMNS}
-    from tasks
+    select {_TASK_COLUMNS} from tasks
     where space = ?2 and id >= ?3 and id < ?4 and {_LIVE_CONDITION}
-    order by id
-    limit ?5"""  # noqa: S608
+    order by id limit ?5"""  # noqa: S608
 _SELECT_TASKS_OF_STATUS = f"""
-    select {_TASK_COLUMNS}
-    from tasks indexed by tasks_status
+    select {_TASK_COLUMNS} from tasks indexed by tasks_status
     where space = ?2 and id >= ?3 and id < ?4 and status = ?6 and {_LIVE_CONDITION}
-    order by id
-    limit ?5"""  # noqa: S608
+    order by id limit ?5"""  # noqa: S608
 # By the index of expiry times, so that live tasks cost nothing.
 _SELECT_EXPIRED_TASKS = f"""
-    select {_TASK_COLUMNS}
-    from tasks indexed by tasks_expiry
+    select {_TASK_COLUMNS} from tasks indexed by tasks_expiry
     where space = ?2 and expires_at <= ?3 and (expires_at, id) > (?4, ?5) and not ({_LEASED_CONDITION})
-    order by expires_at, id
-    limit ?6"""  # noqa: S608
+    order by expires_at, id limit ?6"""  # noqa: S608
 
 _REPLACE_TASK = f"""
     insert or replace into tasks (space, {_TASK_COLUMNS})
@@ -94,11 +88,9 @@ _OVERWRITE_OLDEST_CHECKPOINT = """
     where space = ?1 and task = ?2 and version = ?9
         and not exists (select 1 from checkpoints where space = ?1 and task = ?2 and version < ?9)"""
 _SELECT_CHECKPOINTS = """
-    select version, fence, schema, cast(state as blob), sha256, at
-    from checkpoints
+    select version, fence, schema, cast(state as blob), sha256, at from checkpoints
     where space = ?1 and task = ?2 and (?3 is null or version = ?3)
-    order by version desc
-    limit ?4"""
+    order by version desc limit ?4"""
 
 _UPSERT_STEP = f"""
     insert into steps (space, task, key, first_at, at, {", ".join(_NOTE_FIELDS)})
@@ -107,8 +99,7 @@ _UPSERT_STEP = f"""
     set {", ".join(f"{name} = excluded.{name}" for name in _NOTE_FIELDS)}, at = excluded.at"""  # noqa: S608
 # By rowid, which is the order of the steps' first notes even if the clock has jumped.
 _SELECT_STEPS = f"""
-    select key, {", ".join(_NOTE_FIELDS)}, at
-    from steps
+    select key, {", ".join(_NOTE_FIELDS)}, at from steps
     where space = ? and task = ?
     order by rowid"""  # noqa: S608
 
@@ -149,12 +140,9 @@ class SqliteTasks(SqliteStoreBase, Tasks):
             _save_task(connection, space, task)
 
     async def save(self, save: Save) -> int:
-        return await self._submit_writes(self._save_and_read_version, [save])
-
-    def _save_and_read_version(self, connection: apsw.Connection, writes: Sequence[Save], now: datetime) -> int:
-        self._apply_writes(connection, writes, now)
-        space = find_space_id(connection, writes[0].space)
-        task = None if space is None else _load_task_row(connection, space, writes[0].task)
+        task = await self._submit_writes(
+            [save], lambda connection, _: self._load_task(connection, save.space, save.task, hidden=True)
+        )
         assert task is not None
         return task.version
 
@@ -163,8 +151,7 @@ class SqliteTasks(SqliteStoreBase, Tasks):
         return self._load_task(connection, space, task, hidden=hidden)
 
     def _load_task(self, connection: apsw.Connection, space: Space, task: str, *, hidden: bool) -> Task | None:
-        number = find_space_id(connection, space)
-        found = None if number is None else _load_task_row(connection, number, task)
+        found = _load_task_row(connection, find_space_id(connection, space), task)
         return None if found is None or (not hidden and leases.is_expired(found, self._clock())) else found
 
     @run_in_reader
@@ -319,13 +306,9 @@ def _save_task(connection: apsw.Connection, space: int, task: Task, stored: Task
 
 def _encode_value(value: Any) -> Any:
     """Return a field of a task as it is stored: times and durations in microseconds."""
-    match value:
-        case datetime():
-            return to_micros(value)
-        case timedelta():
-            return value // timedelta(microseconds=1)
-        case _:
-            return value
+    if isinstance(value, datetime):
+        return to_micros(value)
+    return value // timedelta(microseconds=1) if isinstance(value, timedelta) else value
 
 
 def _save_checkpoint(connection: apsw.Connection, space: int, task: Task, save: Save, at: int) -> None:

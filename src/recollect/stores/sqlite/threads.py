@@ -21,19 +21,15 @@ import apsw
 
 from recollect.clock import Clock
 from recollect.errors import RecollectError, StoreClosed, StoreFull
-from recollect.stores.sqlite.connection import (
-    EncryptionKey,
-    begin_immediate,
-    get_file_size,
-    open_connection,
-    translate_errors,
-)
+from recollect.stores.sqlite.connection import EncryptionKey, get_file_size, open_connection, translate_errors
 from recollect.stores.validation import validate_writes
 from recollect.stores.writes import Write, is_durable, is_removal
 
 # Longer than the queries of one recall take together (docs/decisions/006-reader-caches.md).
 _HAND_OVER_SECONDS = 0.006
 _MAX_JOBS_PER_COMMIT = 256
+# A transaction that starts as a reader could not wait for the write lock later.
+_BEGIN = "begin immediate"
 # Validation takes about 30 µs an item; more items than this are validated in a thread.
 _MAX_VALIDATED_INLINE = 64
 # Room for some deletions and for the checkpoint after which the log starts again.
@@ -43,6 +39,8 @@ P = ParamSpec("P")
 S = TypeVar("S", bound="SqliteStoreBase")
 T = TypeVar("T")
 SqliteChange = Callable[[apsw.Connection], T]
+_Method = Callable[Concatenate[S, apsw.Connection, P], T]
+_AsyncMethod = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
 @dataclass(slots=True, eq=False)
@@ -59,31 +57,28 @@ class _Job:
     result: object = None
     error: BaseException | None = None
 
-    def resolve(self) -> None:
-        if self.future.done():  # the caller was canceled
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
-
 
 def _resolve_jobs(jobs: Sequence[_Job]) -> None:
     """Resolve the futures of jobs. Each event loop is woken once, because waking it takes about 20 µs."""
-    jobs_by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    jobs_by_loop: dict[asyncio.AbstractEventLoop | None, list[_Job]] = {}
     for job in jobs:
-        if job.loop is None:
-            job.resolve()
+        jobs_by_loop.setdefault(job.loop, []).append(job)
+    for loop, ended in jobs_by_loop.items():
+        if loop is None:
+            _set_results(ended)
         else:
-            jobs_by_loop.setdefault(job.loop, []).append(job)
-    for loop, waiting in jobs_by_loop.items():
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(_resolve_in_loop, waiting)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_set_results, ended)
 
 
-def _resolve_in_loop(jobs: Sequence[_Job]) -> None:
+def _set_results(jobs: Sequence[_Job]) -> None:
     for job in jobs:
-        job.resolve()
+        if job.future.done():  # the caller was canceled
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)
 
 
 class SqliteReaderPool:
@@ -93,10 +88,9 @@ class SqliteReaderPool:
     page cache of its own. A query that has waited for 6 ms moves to another thread.
     """
 
-    def __init__(self, path: Path, *, threads: int, cache_mib: int, key: EncryptionKey | None = None) -> None:
+    def __init__(self, path: Path, *, threads: int, key: EncryptionKey | None) -> None:
         self._path = path
         self._key = key
-        self._cache_mib = cache_mib
         self._lock = threading.Lock()
         self._is_closed = False
         self._unfinished = 0
@@ -152,10 +146,12 @@ class SqliteReaderPool:
         """Run queries on a connection of this thread, until the pool closes."""
         connection: apsw.Connection | None = None
         while (job := jobs.get()) is not None:
-            if self._take(job):
+            with self._lock:
+                is_first, job.is_taken = not job.is_taken, True
+            if is_first:
                 try:
                     if connection is None:
-                        connection = open_connection(self._path, writes=False, cache_mib=self._cache_mib, key=self._key)
+                        connection = open_connection(self._path, writes=False, key=self._key)
                     if not job.future.cancelled():
                         job.result = self._run_query(connection, job.run)
                 except BaseException as error:  # noqa: BLE001 - raised in the caller
@@ -166,12 +162,6 @@ class SqliteReaderPool:
             del job  # while the thread waits, it must not keep the query and its result alive
         if connection is not None:
             connection.close()
-
-    def _take(self, job: _Job) -> bool:
-        """Return whether no other thread has taken the query."""
-        with self._lock:
-            is_first, job.is_taken = not job.is_taken, True
-            return is_first
 
     def _run_query(self, connection: apsw.Connection, query: Callable[[apsw.Connection], T]) -> T:
         with translate_errors(self._path):
@@ -202,20 +192,14 @@ class SqliteWriter:
         self._thread.start()
 
     async def submit(self, change: SqliteChange[T], *, durable: bool, frees: bool = False) -> T:
-        """Return the change's result when it is committed in its durability class.
-
-        The change is made even if the caller is canceled meanwhile.
-        """
+        """Return the change's result when it is committed; it is made even if the caller is canceled meanwhile."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._put(_Job(change, future, loop, durable, frees))
         return await future
 
     def enqueue(self, change: SqliteChange[T], *, durable: bool, frees: bool = False) -> Future[T]:
-        """Queue a change. With `frees` it only deletes, and may use the reserved space on a full disk.
-
-        Raises `StoreClosed` after `close`.
-        """
+        """Queue a change. With `frees` it only deletes, and may use the reserved space on a full disk."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()  # so that it cannot be canceled
         self._put(_Job(change, future, None, durable, frees))
@@ -230,59 +214,44 @@ class SqliteWriter:
     def close(self) -> None:
         """Commit the queued changes and close the connection."""
         with self._lock:
-            if self._is_closed:
-                return
+            if not self._is_closed:
+                self._jobs.put(None)
             self._is_closed = True
-            self._jobs.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while (jobs := self._take_jobs()) is not None:
-            self._commit(jobs)
+        jobs: list[_Job | None] = []
+        while None not in jobs:  # `close` puts it after the last job
+            jobs = [self._jobs.get()]
+            while len(jobs) < _MAX_JOBS_PER_COMMIT and not self._jobs.empty():
+                jobs.append(self._jobs.get())
+            if changes := [job for job in jobs if job is not None]:
+                self._commit(changes)
         with translate_errors(self._path):
             self._connection.close()
         self.reserve_file.close()
 
-    def _take_jobs(self) -> list[_Job] | None:
-        """Wait for a job, and return it with all others in the queue; None when the writer closes."""
-        job = self._jobs.get()
-        if job is None:
-            return None
-        jobs = [job]
-        while len(jobs) < _MAX_JOBS_PER_COMMIT and not self._jobs.empty():
-            job = self._jobs.get()
-            if job is None:
-                self._jobs.put(None)
-                break
-            jobs.append(job)
-        return jobs
-
     def _commit(self, jobs: list[_Job], *, is_retry: bool = False) -> None:
         """Commit the jobs and resolve their futures. On a full disk, retry those that free space."""
-        failure = self._try_transact(jobs)
-        retries: list[_Job] = []
-        ended: list[_Job] = []
-        for job in jobs:
-            job.error = job.error or failure
-            if isinstance(job.error, StoreFull) and job.frees_space and not is_retry:
-                job.error = None
-                retries.append(job)
-            else:
-                ended.append(job)
-        _resolve_jobs(ended)
-        if retries:
-            self._make_room()
-            self._commit(retries, is_retry=True)
-        elif failure is None and not self.reserve_file.is_reserved and not is_retry:
-            self.reserve_file.reserve()
-
-    def _try_transact(self, jobs: list[_Job]) -> BaseException | None:
+        failure: BaseException | None = None
         try:
             with translate_errors(self._path, self._connection):
                 self._transact(jobs)
         except BaseException as error:  # noqa: BLE001 - raised in every caller that waits for this commit
-            return error
-        return None
+            failure = error
+        ended, retries = list[_Job](), list[_Job]()
+        for job in jobs:
+            job.error = job.error or failure
+            can_retry = isinstance(job.error, StoreFull) and job.frees_space and not is_retry
+            (retries if can_retry else ended).append(job)
+        _resolve_jobs(ended)
+        if retries:
+            self._make_room()
+            for job in retries:
+                job.error = None
+            self._commit(retries, is_retry=True)
+        elif failure is None and not self.reserve_file.is_reserved and not is_retry:
+            self.reserve_file.reserve()
 
     def _make_room(self) -> None:
         """Release the reserved space, and start the log again from its beginning if no reader needs it."""
@@ -293,7 +262,7 @@ class SqliteWriter:
     def _transact(self, jobs: list[_Job]) -> None:
         connection = self._connection
         self._set_synchronous(full=any(job.durable for job in jobs))
-        begin_immediate(connection)
+        connection.execute(_BEGIN)
         try:
             if len(jobs) == 1:  # a single job needs no savepoint
                 jobs[0].result = jobs[0].run(connection)
@@ -359,17 +328,16 @@ class SqliteReserveFile:
     def reserve(self) -> None:
         """Allocate the file. On a full disk the writer goes on without it, and tries again after later commits."""
         self.is_reserved = self.exists
-        if self.is_reserved:
-            return
-        try:
-            with self._path.open("wb") as file:
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
-                else:
-                    os.write(file.fileno(), bytes(_RESERVE_BYTES))
-            self.is_reserved = True
-        except OSError:
-            self.release()
+        if not self.is_reserved:
+            try:
+                with self._path.open("wb") as file:
+                    if hasattr(os, "posix_fallocate"):
+                        os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
+                    else:
+                        os.write(file.fileno(), bytes(_RESERVE_BYTES))
+                self.is_reserved = True
+            except OSError:
+                self.release()
 
     def release(self) -> None:
         self.is_reserved = False
@@ -391,29 +359,27 @@ class SqliteStoreBase(ABC):
     _clock: Clock
     _key: EncryptionKey | None
 
-    async def _submit_writes(
-        self, apply: Callable[[apsw.Connection, Sequence[Any], datetime], T], writes: Sequence[Write]
-    ) -> T:
-        """Validate writes and run `apply` with them in the writer's transaction."""
+    async def _submit_writes(self, writes: Sequence[Write], read: Callable[[apsw.Connection, datetime], T]) -> T:
+        """Validate and apply writes in the writer's transaction, and return what `read` reads there."""
         if len(writes) > _MAX_VALIDATED_INLINE:
             valid = await asyncio.to_thread(validate_writes, writes)
         else:
             valid = validate_writes(writes)
         now = self._clock()
-        return await self._writer.submit(
-            lambda connection: apply(connection, valid, now),
-            durable=any(is_durable(write) for write in writes),
-            frees=all(is_removal(write) for write in writes),
-        )
+
+        def apply(connection: apsw.Connection) -> T:
+            self._apply_writes(connection, valid, now)
+            return read(connection, now)
+
+        durable, frees = any(map(is_durable, writes)), all(map(is_removal, writes))
+        return await self._writer.submit(apply, durable=durable, frees=frees)
 
     @abstractmethod
     def _apply_writes(self, connection: apsw.Connection, writes: Sequence[Write], now: datetime) -> None:
-        """Apply writes in order. `SqliteStore` implements it: the parts know only their own kinds of writes."""
+        """Apply writes in order, or raise the first failure: the writer then rolls the batch back."""
 
 
-def run_in_reader(
-    query: Callable[Concatenate[S, apsw.Connection, P], T],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+def run_in_reader(query: _Method[S, P, T]) -> _AsyncMethod[S, P, T]:
     """Make an async method of one that takes a connection: it runs in the reader pool, in a read transaction."""
 
     @functools.wraps(query)
@@ -423,17 +389,10 @@ def run_in_reader(
     return run
 
 
-def run_in_writer(
-    *, durable: bool = True, frees: bool = False
-) -> Callable[[Callable[Concatenate[S, apsw.Connection, P], T]], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
-    """Make an async method of one that takes a connection: it runs in the writer thread, in its transaction.
+def run_in_writer(*, durable: bool = True, frees: bool = False) -> Callable[[_Method[S, P, T]], _AsyncMethod[S, P, T]]:
+    """Make an async method of one that takes a connection: it runs in the writer thread, in its transaction."""
 
-    With `frees` the method only deletes, and may use the reserved space on a full disk.
-    """
-
-    def decorate(
-        change: Callable[Concatenate[S, apsw.Connection, P], T],
-    ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    def decorate(change: _Method[S, P, T]) -> _AsyncMethod[S, P, T]:
         @functools.wraps(change)
         async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return await self._writer.submit(

@@ -13,7 +13,6 @@ from recollect.stores.sqlite.backup import lock_exclusively, write_migration_bac
 from recollect.stores.sqlite.connection import (
     APPLICATION_ID,
     EncryptionKey,
-    begin_immediate,
     check_application_id,
     create_busy_handler,
     get_file_size,
@@ -77,21 +76,16 @@ def _migrate(connection: apsw.Connection, path: Path, key: EncryptionKey | None,
             if not lock_exclusively(connection):
                 return False
             write_migration_backup(connection, path, key, newest)
-        begin_immediate(connection)
-        try:
-            # Read again under the lock: another process may have created the store meanwhile. It cannot have migrated
-            # an older file, because this connection has had a shared lock since it read the version.
-            version = _read_version(connection, path, newest)
-            for number, sql in migrations:
-                if number > version:
-                    connection.execute(sql)
-            connection.pragma("application_id", APPLICATION_ID)
-            connection.pragma("user_version", newest)
-            connection.execute("commit")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            raise
+        connection.execute("begin immediate")
+        # Read again under the lock: another process may have created the store meanwhile. It cannot have migrated an
+        # older file, because this connection has had a shared lock since it read the version.
+        version = _read_version(connection, path, newest)
+        for number, sql in migrations:
+            if number > version:
+                connection.execute(sql)
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", newest)
+        connection.execute("commit")  # after an error, the closing of the connection rolls back
         return is_new  # the exclusive lock ends with the connection
 
 
