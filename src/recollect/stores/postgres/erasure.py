@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -19,11 +20,32 @@ from psycopg import errors, sql
 
 from recollect.errors import Conflict
 from recollect.stores.codec import detect_corruption, detects_corruption
-from recollect.stores.erasure import ByteScan, ErasureChange, ErasureReceipt, ErasureRecord, ErasureStore
+from recollect.stores.erasure import (
+    ByteScan,
+    ErasureChange,
+    ErasureReceipt,
+    ErasureRecord,
+    ErasureSelection,
+    ErasureStore,
+    require_erasure,
+)
+from recollect.stores.filters import iter_metadata_paths
+from recollect.stores.postgres.batch import plan_writes, split_by_tenant
 from recollect.stores.postgres.connections import PostgresConnection, Rows, SqlParams, get_first_line
-from recollect.stores.postgres.row_codec import decode_timestamp, encode_value
-from recollect.stores.postgres.transactions import AdvisoryLock, PostgresServer, PostgresTransaction
-from recollect.stores.traces import PIECE_BYTES, DeletionTraces
+from recollect.stores.postgres.row_codec import (
+    OF_SPACE_SQL,
+    build_handle,
+    build_space_handle,
+    decode_timestamp,
+    encode_value,
+    escape_text,
+    load_metadata,
+    unescape_text,
+)
+from recollect.stores.postgres.transactions import PostgresServer, PostgresTransaction
+from recollect.stores.traces import PIECE_BYTES, DeletionTraces, select_pieces
+from recollect.stores.writes import Delete, Drop, DropTask, Put, Write
+from recollect.types import Space
 
 
 class PostgresErasure(ErasureStore):
@@ -41,13 +63,13 @@ class PostgresErasure(ErasureStore):
 
     async def salt(self) -> bytes:
         if self._salt is None:
-            [(salt,)] = await self._server.read(None, _GET_SALT)
+            [[salt]] = await self._server.read(None, "select value from recollect.meta where name = 'salt'")
             self._salt = bytes.fromhex(salt)
         return self._salt
 
     async def set_salt(self, salt: bytes) -> None:
         async with self._server.begin_write(None, LEDGER_LOCKS) as work:
-            if await work.fetch_row("select 1 from recollect.erasures limit 1") is not None:
+            if await work.fetch_rows("select 1 from recollect.erasures limit 1"):
                 raise Conflict(
                     "the ledger of erasures has another key than the receipts file, which belongs to another store; "
                     "name another file"
@@ -61,16 +83,14 @@ class PostgresErasure(ErasureStore):
 
     async def change_erasure(self, id: str, change: ErasureChange) -> ErasureRecord:
         async with self._server.begin_write(None, LEDGER_LOCKS) as work:
-            before = await load_erasure(work, id)
-            link, last = await work.fetch_row(_GET_LAST_RECEIPT) or (0, None)
+            before = await _load_erasure(work, id)
+            link, last = next(iter(await work.fetch_rows(_GET_LAST_RECEIPT)), (0, None))
             with detect_corruption("the last receipt in the ledger of erasures"):
                 row = change(before, None if last is None else ErasureReceipt.from_json(json.loads(last)))
-            if row.receipt is None or (before is not None and before.receipt is not None):
-                await save_erasure(work, row)
-            else:
+            if is_finished := row.receipt is not None and (before is None or before.receipt is None):
                 evidence = PostgresEvidence.unpack(b"", row.evidence)
                 row = replace(row, evidence=replace(evidence, traces=evidence.traces.sample).packed)
-                await save_erasure(work, row, link + 1)
+            await _save_erasure(work, row, link + 1 if is_finished else None)
             return row
 
     async def purge_copies(self, *, thorough: bool = False, deferrable: bool = False) -> bool:
@@ -87,7 +107,7 @@ class PostgresErasure(ErasureStore):
         blockers, self._cleanup_blockers = tuple(self._cleanup_blockers), []
         uncleared, self._uncleared = self._uncleared, _UNCLEARED
         async with self._server.open_connection() as connection:
-            scan = await _scan_for_evidence(connection, unpacked, with_server_copies=uncleared is None)
+            scan = await _scan_for_evidence(connection, unpacked, is_cleared=uncleared is None)
         hint = "" if self.receipts else "; name a file in the URL (?receipts=PATH): a restored one brings data back"
         unseen = (*scan.unseen, uncleared, f"backups and dumps from before the erasure{hint}")
         return replace(scan, waits=blockers, unseen=tuple(filter(None, unseen)))
@@ -125,7 +145,7 @@ class PostgresEvidence:
 # Ledger.
 
 # Its holder is the only writer of the ledger.
-LEDGER_LOCKS = [AdvisoryLock(0x5265636F_00000003)]
+LEDGER_LOCKS = {0x5265636F_00000003: False}
 
 _ERASURE_COLUMNS = (
     "id", "subject", "parts", "elsewhere", "phase", "requested_at", "deleted_at", "erased", "rederived", "evidence",
@@ -133,9 +153,7 @@ _ERASURE_COLUMNS = (
 )  # fmt: skip
 _SELECT_ERASURES = f"select {', '.join(_ERASURE_COLUMNS)} from recollect.erasures"  # noqa: S608 - constant names
 _LIST_ERASURES = f"""
-    {_SELECT_ERASURES}
-    where phase <> 'complete' or not %(unfinished)s
-    order by link nulls last, requested_at, id
+    {_SELECT_ERASURES} where phase <> 'complete' or not %(unfinished)s order by link nulls last, requested_at, id
 """
 _GET_ERASURE = f"{_SELECT_ERASURES} where id = %(id)s"
 
@@ -148,23 +166,15 @@ _SAVE_ERASURE = f"""
         link = coalesce(erasures.link, excluded.link)
 """  # noqa: S608 - constant names
 
-_GET_LAST_RECEIPT = """
-    select link, receipt
-    from recollect.erasures
-    where link is not null
-    order by link desc
-    limit 1
-"""
-
-_GET_SALT = "select value from recollect.meta where name = 'salt'"
+_GET_LAST_RECEIPT = "select link, receipt from recollect.erasures where link is not null order by link desc limit 1"
 
 
-async def load_erasure(work: PostgresTransaction, id: str) -> ErasureRecord | None:
-    row = await work.fetch_row(_GET_ERASURE, {"id": id})
-    return None if row is None else _decode_erasure(row)
+async def _load_erasure(work: PostgresTransaction, id: str) -> ErasureRecord | None:
+    rows = await work.fetch_rows(_GET_ERASURE, {"id": id})
+    return _decode_erasure(rows[0]) if rows else None
 
 
-async def save_erasure(work: PostgresTransaction, record: ErasureRecord, link: int | None = None) -> None:
+async def _save_erasure(work: PostgresTransaction, record: ErasureRecord, link: int | None = None) -> None:
     """Insert or replace a row of the ledger; `link` is its place in the chain."""
     columns = record.as_json_columns()
     times = {name: encode_value(columns[name]) for name in ("requested_at", "deleted_at")}
@@ -205,17 +215,13 @@ _DELETE_NOTE = "delete from recollect.wiped where part = %s and xid = %s::text::
 # A rewritten table's `relfrozenxid` is the oldest transaction for which it keeps deleted rows. Smallest tables first:
 # if one of them is held back by an old snapshot, so are the others.
 _FIND_STALE_TABLES = """
-    select c.relname
-    from pg_class c
-    where c.relnamespace = 'recollect'::regnamespace and c.relname = any(%s)
-        and age(c.relfrozenxid) >= age(%s::text::xid8::xid)
-    order by pg_total_relation_size(c.oid), c.relname
+    select relname from pg_class
+    where oid = any(%s::text[]::regclass[]) and age(relfrozenxid) >= age(%s::text::xid8::xid)
+    order by pg_total_relation_size(oid), relname
 """
 # HNSW indexes of erased spaces.
 _FIND_ORPHAN_INDEXES = """
-    select c.relname
-    from pg_index i
-    join pg_class c on c.oid = i.indexrelid
+    select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid
     where i.indrelid = to_regclass(%s) and starts_with(c.relname, 'near_')
         and not exists (select 1 from recollect.spaces s where s.id = split_part(c.relname, '_', 2)::bigint)
 """
@@ -265,20 +271,21 @@ async def _rewrite_tables(connection: PostgresConnection, number: int, xid: str)
         find = await connection.execute(_FIND_ORPHAN_INDEXES, (f"recollect.vectors_{number}",))
         for (name,) in await find.fetchall():
             await connection.execute(sql.SQL("drop index {}").format(sql.Identifier("recollect", name)))
-    for name in await _find_stale_tables(connection, [f"{table}_{number}" for table in PARTITIONED_TABLES], xid):
+    partitions = [f"recollect.{table}_{number}" for table in PARTITIONED_TABLES]
+    for name in await _find_stale_tables(connection, partitions, xid):
         table, key = sql.Identifier("recollect", name), sql.Identifier(f"{name}_pkey")
         async with connection.transaction():
             await connection.execute(SET_LOCK_TIMEOUT)
             # CLUSTER, since VACUUM FULL cannot run in a transaction, which limits the lock timeout to this statement.
             await connection.execute(sql.SQL("cluster {} using {}").format(table, key))
             await connection.execute(sql.SQL("alter table {} set without cluster").format(table))
-        if await _find_stale_tables(connection, [name], xid):
+        if await _find_stale_tables(connection, [f"recollect.{name}"], xid):
             return _STILL_VISIBLE_MESSAGE
     return None
 
 
 async def _find_stale_tables(connection: PostgresConnection, names: list[str], xid: str) -> list[str]:
-    return [row[0] for row in await connection.fetch_rows(_FIND_STALE_TABLES, (names, xid))]
+    return [name for (name,) in await connection.fetch_rows(_FIND_STALE_TABLES, (names, xid))]
 
 
 # Cleanup: copies that the whole server keeps, only if the caller asks for it.
@@ -291,10 +298,9 @@ _STATISTICS_TIMEOUT_SECONDS = 10.0
 _MAX_WAL_SWITCHES = 64
 
 _LIST_ANALYZED_TABLES = """
-    select c.relname
-    from pg_class c
-    where c.relnamespace = 'recollect'::regnamespace and c.relkind in ('r', 'p') and c.reltuples >= 0
-    order by c.relname
+    select relname from pg_class
+    where relnamespace = 'recollect'::regnamespace and relkind in ('r', 'p') and reltuples >= 0
+    order by relname
 """
 # One tenant per partition. They cannot exist, since names have no control characters.
 _FIND_PLACEHOLDER_TENANTS = """
@@ -317,11 +323,6 @@ _INSERT_PLACEHOLDER_ROWS = """
         where attrelid = {name}::regclass and attnum > 0 and not attisdropped
     ))).*
     from unnest(%s::text[]) tenant
-"""
-_ARE_STATISTICS_FRESH = """
-    select age(relfrozenxid) < age(%s::text::xid8::xid)
-    from pg_class
-    where oid = 'pg_catalog.pg_statistic'::regclass
 """
 _GET_CURRENT_WAL_FILE = "select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 9)"  # without the timeline
 _LIST_WAL_FILES = "select substr(name, 9) from pg_ls_waldir() where name ~ '^[0-9A-F]{24}$' order by 1"
@@ -348,7 +349,7 @@ async def renew_statistics(connection: PostgresConnection) -> str | None:
     async with connection.transaction():
         await connection.execute(SET_LOCK_TIMEOUT)
         await connection.execute("set local recollect.everyone = 'on'")
-        [tenants] = await connection.fetch_row(_FIND_PLACEHOLDER_TENANTS)
+        [[tenants]] = await connection.fetch_rows(_FIND_PLACEHOLDER_TENANTS)
         tables = [sql.Identifier("recollect", name) for name in PARTITIONED_TABLES]
         for table in tables:
             insert = sql.SQL(_INSERT_PLACEHOLDER_ROWS).format(table=table, name=sql.Literal(table.as_string()))
@@ -357,15 +358,12 @@ async def renew_statistics(connection: PostgresConnection) -> str | None:
             await connection.execute(sql.SQL("analyze {}").format(sql.Identifier("recollect", name)))
         for table in tables:
             await connection.execute(sql.SQL("delete from {} where tenant = any(%s)").format(table), (tenants,))
-        [xid] = await connection.fetch_row("select pg_current_xact_id()::text")
+        [[xid]] = await connection.fetch_rows("select pg_current_xact_id()::text")
     async with asyncio.timeout(_STATISTICS_TIMEOUT_SECONDS):
         await connection.execute("vacuum full pg_catalog.pg_statistic")
-    [is_fresh] = await connection.fetch_row(_ARE_STATISTICS_FRESH, (xid,))
-    return (
-        None
-        if is_fresh
-        else "only the owner of the database may rewrite pg_statistic, and no older transaction may be open"
-    )
+    if await _find_stale_tables(connection, ["pg_catalog.pg_statistic"], xid):
+        return "only the owner of the database may rewrite pg_statistic, and no older transaction may be open"
+    return None
 
 
 async def overwrite_wal(connection: PostgresConnection) -> str | None:
@@ -374,7 +372,7 @@ async def overwrite_wal(connection: PostgresConnection) -> str | None:
     The server does not delete a file that it no longer needs: it renames it for later use, with its contents. So the
     log is advanced beyond the last file that is listed after a checkpoint.
     """
-    [end] = await connection.fetch_row(_GET_CURRENT_WAL_FILE)
+    [[end]] = await connection.fetch_rows(_GET_CURRENT_WAL_FILE)
     await _switch_wal(connection)
     await connection.execute("checkpoint")
     files = [file for (file,) in await connection.fetch_rows(_LIST_WAL_FILES)]
@@ -384,7 +382,8 @@ async def overwrite_wal(connection: PostgresConnection) -> str | None:
             "wal_keep_size (see pg_stat_archiver and pg_replication_slots)"
         )
     for _ in range(_MAX_WAL_SWITCHES):
-        if (await connection.fetch_row(_GET_CURRENT_WAL_FILE))[0] > files[-1]:
+        [[current]] = await connection.fetch_rows(_GET_CURRENT_WAL_FILE)
+        if current > files[-1]:
             return None
         await _switch_wal(connection)
     return f"some old WAL files are not overwritten after {_MAX_WAL_SWITCHES} switches; repeat it to continue"
@@ -404,26 +403,24 @@ _CAN_READ_FILES = """
         and has_function_privilege('pg_ls_waldir()', 'execute')
 """
 # Tables and their indexes and TOAST tables.
-_LIST_RELATION_FILES = """
+_LIST_FILES = """
     with ours as (
         select c.oid, c.reltoastrelid
         from pg_class c
         where (c.relnamespace = 'recollect'::regnamespace and c.relname = any(%(names)s))
-            or (%(statistics)s and c.oid = 'pg_catalog.pg_statistic'::regclass)
+            or (%(is_cleared)s and c.oid = 'pg_catalog.pg_statistic'::regclass)
     ),
     tables as (
         select oid from ours
         union all
         select reltoastrelid from ours where reltoastrelid <> 0
     )
-    select pg_relation_filepath(oid)
-    from (
-        select oid from tables
-        union all
-        select indexrelid from pg_index join tables on tables.oid = indrelid
-    ) every
+    select pg_relation_filepath(oid) from tables
+    union all
+    select pg_relation_filepath(indexrelid) from pg_index join tables on tables.oid = indrelid
+    union all
+    select 'pg_wal/' || name from pg_ls_waldir() where %(is_cleared)s
 """
-_LIST_WAL_PATHS = "select 'pg_wal/' || name from pg_ls_waldir()"
 _READ_FILE = "select pg_read_binary_file(%(file)s, %(start)s, %(length)s, true)"
 
 _COUNT_LEFTOVERS = """
@@ -441,50 +438,39 @@ _GET_COPY_SETTINGS = """
             or current_setting('log_min_duration_sample') <> '-1'
 """
 
-_STATEMENT_LOG = "the server's statement log, which contains parameter values"
+_COPY_PLACES = (
+    "the WAL archive",
+    "the files of replicas, which replay the deletion",
+    "the server's statement log, which contains parameter values",
+)
 _FILES_NOT_READ_MESSAGE = "the server's files, which this user may not read: its tables were rewritten"
 
 
 async def _scan_for_evidence(
-    connection: PostgresConnection, evidence: PostgresEvidence, *, with_server_copies: bool
+    connection: PostgresConnection, evidence: PostgresEvidence, *, is_cleared: bool
 ) -> ByteScan:
     """Search the tables, and the server's files if the user may read them, for what was erased."""
     traces, found, size = evidence.traces, set[int](), 0
     async with connection.transaction():
         await connection.execute("set local recollect.everyone = 'on'")
         numbers = [number for _, number in evidence.spaces]
-        leftovers, terms = await connection.fetch_row(_COUNT_LEFTOVERS, {"spaces": numbers})
-        unseen = await _list_unseen_copies(connection)
+        [[leftovers, terms]] = await connection.fetch_rows(_COUNT_LEFTOVERS, {"spaces": numbers})
+        [has_copies] = await connection.fetch_rows(_GET_COPY_SETTINGS)
+        unseen = tuple(place for place, is_used in zip(_COPY_PLACES, has_copies, strict=True) if is_used)
         scan = ByteScan(pieces=len(traces), of=traces.total, found=leftovers, words=terms, unseen=unseen)
-        [can_read] = await connection.fetch_row(_CAN_READ_FILES)
+        [[can_read]] = await connection.fetch_rows(_CAN_READ_FILES)
         if not can_read:
             return replace(scan, unseen=(_FILES_NOT_READ_MESSAGE, *unseen))
-        paths = await _list_files(connection, evidence, with_server_copies=with_server_copies)
+        # The files of the erased partitions, and those of the statistics and the WAL if they were cleared.
+        names = [f"{table}_{part}" for table in PARTITIONED_TABLES for part in evidence.partitions]
+        values = {"names": [*names, "meta", "erasures", "wiped"], "is_cleared": is_cleared}
+        paths = [path for (path,) in await connection.fetch_rows(_LIST_FILES, values)]
         for path in paths:
             async for data in _read_file(connection, path):
                 size += min(len(data), _SCAN_CHUNK_BYTES)
                 found |= await asyncio.to_thread(traces.find_in, [data])
         shared = await _find_shared_pieces(connection, traces, found)
     return replace(scan, files=len(paths), bytes=size, shared=len(shared), found=leftovers + len(found - shared))
-
-
-async def _list_unseen_copies(connection: PostgresConnection) -> tuple[str, ...]:
-    """Return the places on which the server is configured to keep copies."""
-    places = ("the WAL archive", "the files of replicas, which replay the deletion", _STATEMENT_LOG)
-    is_used = await connection.fetch_row(_GET_COPY_SETTINGS)
-    return tuple(place for place, used in zip(places, is_used, strict=True) if used)
-
-
-async def _list_files(
-    connection: PostgresConnection, evidence: PostgresEvidence, *, with_server_copies: bool
-) -> list[str]:
-    """Return the files of the erased partitions, and those of the statistics and the WAL if they were cleared."""
-    names = [f"{table}_{part}" for table in PARTITIONED_TABLES for part in evidence.partitions]
-    values = {"names": [*names, "meta", "erasures", "wiped"], "statistics": with_server_copies}
-    rows = await connection.fetch_rows(_LIST_RELATION_FILES, values)
-    if with_server_copies:
-        rows += await connection.fetch_rows(_LIST_WAL_PATHS)
-    return [path for (path,) in rows]
 
 
 async def _read_file(connection: PostgresConnection, path: str) -> AsyncIterator[bytes]:
@@ -494,12 +480,9 @@ async def _read_file(connection: PostgresConnection, path: str) -> AsyncIterator
     """
     for number in count():
         for start in count(step=_SCAN_CHUNK_BYTES):
-            values = {
-                "file": f"{path}.{number}" if number else path,
-                "start": start,
-                "length": _SCAN_CHUNK_BYTES + PIECE_BYTES,
-            }
-            [data] = await connection.fetch_row(_READ_FILE, values)
+            file = f"{path}.{number}" if number else path
+            values = {"file": file, "start": start, "length": _SCAN_CHUNK_BYTES + PIECE_BYTES}
+            [[data]] = await connection.fetch_rows(_READ_FILE, values)
             if not data:
                 break
             yield data
@@ -511,12 +494,131 @@ async def _find_shared_pieces(connection: PostgresConnection, traces: DeletionTr
     """Return the pieces that existing rows contain too."""
     shared: set[int] = set()
     for table in _DATA_COLUMNS:
-        async for rows in stream_data(connection, table):
+        async for rows in _stream_data(connection, table):
             if found <= shared:
                 return shared
             data = b"\0".join(value for row in rows for value in row)
             shared |= await asyncio.to_thread(traces.find_in, [data]) & found
     return shared
+
+
+# Deletion.
+
+_FIND_SPACE = """
+    select id, next_seq, substring(tableoid::regclass::text from '[0-9]+$')::bigint from recollect.spaces
+    where tenant = %(tenant)s and handle = %(handle)s
+"""
+_PLACE_OF_ITEM = f"place = (select place from recollect.records where {OF_SPACE_SQL} and handle = %(name)s)"  # noqa: S608
+_SELECT_PATHS = f"select path from recollect.paths where {OF_SPACE_SQL}"  # noqa: S608 - a constant clause, here and below
+_SELECT_METADATA = f"select metadata from recollect.records where {OF_SPACE_SQL} and metadata <> '{{}}'"  # noqa: S608
+_DELETE_PATHS = f"delete from recollect.paths where {OF_SPACE_SQL} and path = any(%(paths)s)"  # noqa: S608
+
+_DELETE_SPACE_ROWS = [f"delete from recollect.{table} where {OF_SPACE_SQL}" for table in PARTITIONED_TABLES[1:]]  # noqa: S608
+_DELETE_SPACE = "delete from recollect.spaces where tenant = %(tenant)s and id = %(space)s"
+
+# The last fence of all erased spaces. A fence is never reused: the holder of an erased task's lease could use it.
+_SAVE_LAST_FENCE = """
+    insert into recollect.meta (name, value) values ('last_fence', %(fence)s::text)
+    on conflict (name) do update set value = greatest(meta.value::bigint, excluded.value::bigint)::text
+"""
+
+
+async def delete_selection(work: PostgresTransaction, id: str, selection: ErasureSelection) -> None:
+    """Delete what an erasure selects, and add the evidence and counts to its ledger entry."""
+    before, deletion = require_erasure(id, await _load_erasure(work, id)), _Deletion(work)
+    for space in selection.spaces:
+        await deletion.delete_space(space)
+    changed = {write.space: await deletion.find_space(write.space) for write in selection.writes}
+    for write in selection.writes:
+        if (row := changed[write.space]) is not None:
+            await deletion.collect_write(row, write)
+    if selection.writes:
+        batches = split_by_tenant(selection.writes)
+        await work.switch_tenant(batches[0].tenant)
+        results = await work.connection.run_pipeline(batches[0].reads)
+        plan = await plan_writes(work, batches, results)
+        await work.connection.run_pipeline(plan.build_statements(work))
+    for space, row in changed.items():
+        if row is not None:
+            await work.switch_tenant(space.tenant)
+            await _delete_unused_paths(work, row)
+    known = PostgresEvidence.unpack(before.key, before.evidence)
+    traces = known.traces.merge(DeletionTraces.from_pieces(before.key, deletion.pieces))
+    evidence = PostgresEvidence(known.spaces | deletion.spaces, known.partitions | deletion.partitions, traces)
+    deletion.counts.update(before.erased)
+    rederived = before.rederived + sum(isinstance(write, Put) for write in selection.writes)
+    after = replace(before, erased=deletion.counts, rederived=rederived, evidence=evidence.packed)
+    await _save_erasure(work, after)
+    await note_partitions(work.connection, sorted(deletion.partitions))
+
+
+class _Deletion:
+    """Evidence and counts of what one transaction deletes. A stored space is given by its parameters in statements."""
+
+    def __init__(self, work: PostgresTransaction) -> None:
+        self._work = work
+        self.pieces: list[bytes] = []
+        self.spaces: set[tuple[int, int]] = set()
+        self.partitions: set[int] = set()
+        self.counts: Counter[str] = Counter()
+
+    async def find_space(self, space: Space) -> SqlParams | None:
+        """Return the number of a space, the last place or fence that it has assigned, and its partition."""
+        await self._work.switch_tenant(space.tenant)
+        params = {"tenant": escape_text(space.tenant), "handle": build_space_handle(space)}
+        for number, last_seq, partition in await self._work.fetch_rows(_FIND_SPACE, params):
+            self.partitions.add(partition)
+            return params | {"space": number, "fence": last_seq, "partition": partition}
+        return None
+
+    async def delete_space(self, space: Space) -> None:
+        """Delete a space with all its rows, and count its items, entries and tasks."""
+        if (row := await self.find_space(space)) is None:
+            return
+        self.spaces.add((row["partition"], row["space"]))
+        await self._collect(space, dict.fromkeys(_DATA_OF_SPACE, "true"), row)
+        for name in (space.tenant, row["handle"], space.user, space.agent, space.session):
+            self.pieces.extend(select_pieces(name.encode()))
+        for statement in (*_DELETE_SPACE_ROWS, _DELETE_SPACE, _SAVE_LAST_FENCE):
+            await self._work.execute(statement, row)
+
+    async def collect_write(self, row: SqlParams, write: Write) -> None:
+        """Collect the data that a write is about to delete, and count its items, entries and tasks."""
+        await self._work.switch_tenant(write.space.tenant)
+        match write:
+            case Delete():
+                row = {**row, "name": build_handle(write.id)}
+                conditions = {"records": "handle = %(name)s", "vectors": _PLACE_OF_ITEM}
+            case DropTask():
+                row = {**row, "name": build_handle(write.task)}
+                conditions = {"tasks": "handle = %(name)s"}
+                conditions |= dict.fromkeys(("checkpoints", "steps"), "task = %(name)s")
+            case Drop():
+                row = {**row, "seqs": list(write.seqs)}
+                conditions = {"entries": "seq = any(%(seqs)s)"}
+            case _:
+                return
+        await self._collect(write.space, conditions, row)
+
+    async def _collect(self, space: Space, conditions: Mapping[str, str], row: SqlParams) -> None:
+        """Collect the rows of a space that meet the condition for their table, and count items, entries and tasks."""
+        for table, condition in conditions.items():
+            async for rows in _stream_data(self._work.connection, table, f"{OF_SPACE_SQL} and {condition}", row):
+                self.counts[space.tier] += len(rows) if table in ("records", "entries", "tasks") else 0
+                self.pieces.extend(piece for values in rows for value in values for piece in select_pieces(value))
+
+
+async def _delete_unused_paths(work: PostgresTransaction, row: SqlParams) -> None:
+    """Delete the metadata paths that no remaining item has. A path may contain a name."""
+    used = {
+        path
+        async for rows in _stream_rows(work.connection, _SELECT_METADATA, row)
+        for (metadata,) in rows
+        for path in iter_metadata_paths(load_metadata(metadata))
+    }
+    unused = [path for (path,) in await work.fetch_rows(_SELECT_PATHS, row) if unescape_text(path) not in used]
+    if unused:
+        await work.execute(_DELETE_PATHS, {**row, "paths": unused})
 
 
 # Data of users.
@@ -539,12 +641,15 @@ _DATA_COLUMNS = {
 }
 
 
-async def stream_data(
+_DATA_OF_SPACE = [table for table in _DATA_COLUMNS if table not in ("spaces", "erasures")]
+
+
+async def _stream_data(
     connection: PostgresConnection, table: str, condition: str = "true", values: SqlParams | None = None
 ) -> AsyncIterator[list[list[bytes]]]:
     """Yield the values of many rows at a time, as they are on disk."""
     statement = f"select {_DATA_COLUMNS[table]} from recollect.{table} where {condition}"  # noqa: S608 - constants
-    async for rows in stream_rows(connection, statement, values):
+    async for rows in _stream_rows(connection, statement, values):
         if table == "vectors":  # little-endian, without the header of the wire format
             yield [[np.frombuffer(data, ">f2", offset=4).astype("<f2").tobytes()] for (data,) in rows]
         else:
@@ -553,7 +658,7 @@ async def stream_data(
             ]
 
 
-async def stream_rows(
+async def _stream_rows(
     connection: PostgresConnection, statement: str, values: SqlParams | None = None
 ) -> AsyncIterator[Rows]:
     """Yield rows through a server-side cursor, since a user's data may not fit into memory."""

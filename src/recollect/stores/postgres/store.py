@@ -20,17 +20,16 @@ from recollect.stores.health import (
     StoreStats,
     ignore_progress,
 )
-from recollect.stores.postgres.batch import delete_selection, plan_writes, split_by_tenant
+from recollect.stores.postgres.batch import plan_writes, split_by_tenant
 from recollect.stores.postgres.connections import split_url
-from recollect.stores.postgres.embedding_models import ACTIVE_DIM_SQL, ACTIVE_GENERATION_SQL
-from recollect.stores.postgres.erasure import LEDGER_LOCKS, PostgresErasure
+from recollect.stores.postgres.erasure import LEDGER_LOCKS, PostgresErasure, delete_selection
 from recollect.stores.postgres.logs import PostgresLog
 from recollect.stores.postgres.migrations import list_migrations
-from recollect.stores.postgres.records import GET_TOTAL_SIZE
+from recollect.stores.postgres.records import ACTIVE_DIM_SQL, ACTIVE_GENERATION_SQL, GET_TOTAL_SIZE
 from recollect.stores.postgres.row_codec import decode_space, decode_timestamp, escape_text, unescape_text
 from recollect.stores.postgres.search import HNSW_INDEX_IS_VALID_SQL, HNSW_MIN_ITEMS, PostgresSearch
 from recollect.stores.postgres.tasks import PostgresTasks, is_intact
-from recollect.stores.postgres.transactions import PostgresServer, PostgresTransaction, build_locks
+from recollect.stores.postgres.transactions import FORCE_REPLAN, PostgresServer, build_locks
 from recollect.stores.validation import validate_writes
 from recollect.stores.writes import Touch, Write
 
@@ -47,8 +46,7 @@ _TRACE_SPACES = """
         exists (select 1 from recollect.tasks t where t.tenant = s.tenant and t.space = s.id)
     from recollect.spaces s
     cross join lateral (
-        select count(*) as items, max(created_at) as newest
-        from recollect.records
+        select count(*) as items, max(created_at) as newest from recollect.records
         where tenant = s.tenant and space = s.id
     ) r
     where %(tenant)s::text is null or s.tenant = %(tenant)s
@@ -65,19 +63,24 @@ _GET_SERVER_SETTINGS = """
         current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
         (select count(*) from pg_stat_activity where backend_type = 'client backend')
 """
-_GET_CONTENT_STATS = """
+_GET_CONTENT_STATS = f"""
     select
-        (select min(created_at) from recollect.records), (select max(created_at) from recollect.records),
-        (select min(at) from recollect.entries), (select max(at) from recollect.entries),
-        (select min(created_at) from recollect.tasks), (select max(updated_at) from recollect.tasks),
+        least(
+            (select min(created_at) from recollect.records), (select min(at) from recollect.entries),
+            (select min(created_at) from recollect.tasks)
+        ),
+        greatest(
+            (select max(created_at) from recollect.records), (select max(at) from recollect.entries),
+            (select max(updated_at) from recollect.tasks)
+        ),
+        ({GET_TOTAL_SIZE}),
         (select coalesce(sum(items), 0)::bigint from recollect.spaces),
         (select count(*) from recollect.records where created_at >= %(since)s),
         (select count(*) from recollect.records where valid_to is not null and superseded_by is not null)
-"""
+"""  # noqa: S608 - of constants
 _GET_DEAD_ROWS = """
     select coalesce(sum(n_dead_tup), 0)::bigint, coalesce(sum(n_live_tup), 0)::bigint
-    from pg_stat_user_tables
-    where schemaname = 'recollect'
+    from pg_stat_user_tables where schemaname = 'recollect'
 """
 _COUNT_STUCK_SESSIONS = """
     select count(*)
@@ -105,9 +108,7 @@ _FIND_MISCOUNTED_SPACES = """
     having s.items <> count(r.place) or s.words <> coalesce(sum(r.length), 0)
 """
 _COUNT_STRAY_VECTORS = """
-    select count(*)
-    from recollect.vectors v
-    where not exists (
+    select count(*) from recollect.vectors v where not exists (
         select 1 from recollect.records r where r.tenant = v.tenant and r.space = v.space and r.place = v.place
     )
 """
@@ -173,16 +174,16 @@ class PostgresStore(PostgresSearch, PostgresLog, PostgresTasks, PostgresErasure)
         # Only accesses may be lost in a crash of the server.
         durable = not all(isinstance(write, Touch) for write in validated)
         batches, locks = split_by_tenant(validated), build_locks(validated)
-        first = batches[0].statements.values()
+        first = batches[0].reads
         async with self._server.begin_write(batches[0].tenant, locks, first, durable=durable) as work:
             plan = await plan_writes(work, batches, work.first_results)
-            await work.commit(plan.build_statements(work))
+            await work.commit(plan)
 
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
         await self._flush_accesses()
         selection = replace(doomed, writes=tuple(validate_writes(doomed.writes)))
-        locks = [*LEDGER_LOCKS, *build_locks(selection.writes, selection.spaces)]
-        async with self._server.begin_write(None, locks, has_deadline=False) as work:
+        locks = LEDGER_LOCKS | build_locks(selection.writes, selection.spaces)
+        async with self._server.begin_write(None, locks, [FORCE_REPLAN], has_deadline=False) as work:
             await delete_selection(work, id, selection)
 
     async def trace_spaces(self, tenant: str | None = None) -> list[SpaceTrace]:
@@ -199,73 +200,62 @@ class PostgresStore(PostgresSearch, PostgresLog, PostgresTasks, PostgresErasure)
 
     async def read_stats(self) -> StoreStats:
         async with self._server.begin_read(None) as work:
-            return await _load_store_stats(work)
+            [settings] = await work.fetch_rows(_GET_SERVER_SETTINGS)
+            [contents] = await work.fetch_rows(_GET_CONTENT_STATS, {"since": to_micros(work.now - _ONE_WEEK)})
+            [[dead, live]] = await work.fetch_rows(_GET_DEAD_ROWS)
+            [[stuck]] = await work.fetch_rows(_COUNT_STUCK_SESSIONS, {"seconds": _STUCK_SECONDS})
+            [[large, broken]] = await work.fetch_rows(_COUNT_HNSW_INDEXES, {"large": HNSW_MIN_ITEMS})
+        version, pgvector, *durability, micros, schema, bypasses_row_security, most, used = settings
+        oldest, newest, size, items, recent_items, superseded = contents
+        risks = tuple(
+            DurabilityRisk(f"{name} is off: a power failure can destroy the database", f"alter system set {name} = on")
+            for name, value in zip(("fsync", "full_page_writes"), durability, strict=True)
+            if value == "off"
+        )
+        return StoreStats(
+            engine="PostgreSQL",
+            versions={"PostgreSQL": str(version).split()[0], "pgvector": str(pgvector)},
+            durability="a crash of its processes" if risks else "power loss",
+            durability_risks=risks,
+            schema=(schema, list_migrations()[-1][0]),
+            now=from_micros(micros),
+            oldest=decode_timestamp(oldest),
+            newest=decode_timestamp(newest),
+            bytes=size,
+            items=items,
+            recent_items=recent_items,
+            superseded=superseded,
+            unused_ratio=dead / (dead + live) if dead + live else 0.0,
+            blocked_by=f"{stuck} sessions hold or wait for a lock for over {_STUCK_SECONDS} s" if stuck else "",
+            resource_usage=(ResourceUsage("connections", used, most),),
+            vector_indexes=(large, broken),
+            bypasses_row_security=bool(bypasses_row_security),
+        )
 
     async def check_integrity(self, tell: ProgressCallback = ignore_progress) -> IntegrityReport:
         async with self._server.begin_read(None) as work:
             tell("vectors")
-            [missing_vectors] = await work.fetch_one(_COUNT_MISSING_VECTORS)
-            [orphaned_vectors] = await work.fetch_one(_COUNT_STRAY_VECTORS)
+            [[missing_vectors]] = await work.fetch_rows(_COUNT_MISSING_VECTORS)
+            [[orphaned_vectors]] = await work.fetch_rows(_COUNT_STRAY_VECTORS)
             tell("words")
-            missing_terms, orphaned_terms = await work.fetch_one(_COUNT_TERM_MISMATCHES)
+            [[missing_terms, orphaned_terms]] = await work.fetch_rows(_COUNT_TERM_MISMATCHES)
             tell("counts and checksums")
-            return IntegrityReport(
-                faults=tuple(await _find_faults(work)),
-                missing_vectors=missing_vectors,
-                orphaned_vectors=orphaned_vectors,
-                missing_terms=missing_terms,
-                orphaned_terms=orphaned_terms,
-            )
-
-
-async def _load_store_stats(work: PostgresTransaction) -> StoreStats:
-    version, pgvector, *durability, micros, schema, bypasses_row_security, most, used = await work.fetch_one(
-        _GET_SERVER_SETTINGS
-    )
-    *times, items, recent_items, superseded = await work.fetch_one(
-        _GET_CONTENT_STATS, {"since": to_micros(work.now - _ONE_WEEK)}
-    )
-    first_times = [time for time in times[::2] if time is not None]
-    last_times = [time for time in times[1::2] if time is not None]
-    dead, live = await work.fetch_one(_GET_DEAD_ROWS)
-    [size] = await work.fetch_one(GET_TOTAL_SIZE)
-    [stuck] = await work.fetch_one(_COUNT_STUCK_SESSIONS, {"seconds": _STUCK_SECONDS})
-    large, broken = await work.fetch_one(_COUNT_HNSW_INDEXES, {"large": HNSW_MIN_ITEMS})
-    risks = tuple(
-        DurabilityRisk(f"{name} is off: a power failure can destroy the database", f"alter system set {name} = on")
-        for name, value in zip(("fsync", "full_page_writes"), durability, strict=True)
-        if value == "off"
-    )
-    return StoreStats(
-        engine="PostgreSQL",
-        versions={"PostgreSQL": str(version).split()[0], "pgvector": str(pgvector)},
-        durability="a crash of its processes" if risks else "power loss",
-        durability_risks=risks,
-        schema=(schema, list_migrations()[-1][0]),
-        now=from_micros(micros),
-        oldest=from_micros(min(first_times)) if first_times else None,
-        newest=from_micros(max(last_times)) if last_times else None,
-        bytes=size,
-        items=items,
-        recent_items=recent_items,
-        superseded=superseded,
-        unused_ratio=dead / (dead + live) if dead + live else 0.0,
-        blocked_by=f"{stuck} sessions hold or wait for a lock for over {_STUCK_SECONDS} s" if stuck else "",
-        resource_usage=(ResourceUsage("connections", used, most),),
-        vector_indexes=(large, broken),
-        bypasses_row_security=bool(bypasses_row_security),
-    )
-
-
-async def _find_faults(work: PostgresTransaction) -> list[str]:
-    faults = [
-        f"{'/'.join(map(unescape_text, row[:5]))} counts {row[5]} items with {row[6]} words, and has {row[7]} with "
-        f"{row[8]}"
-        for row in await work.fetch_rows(_FIND_MISCOUNTED_SPACES)
-    ]
-    faults.extend(
-        f"version {version} of task {unescape_text(task)!r} does not match its checksum"
-        for task, version, state, checksum in await work.fetch_rows(_LIST_CHECKPOINTS)
-        if not is_intact(state, checksum)
-    )
-    return faults
+            miscounted = await work.fetch_rows(_FIND_MISCOUNTED_SPACES)
+            checkpoints = await work.fetch_rows(_LIST_CHECKPOINTS)
+        faults = [
+            f"{'/'.join(map(unescape_text, row[:5]))} counts {row[5]} items with {row[6]} words, and has {row[7]} with "
+            f"{row[8]}"
+            for row in miscounted
+        ]
+        faults.extend(
+            f"version {version} of task {unescape_text(task)!r} does not match its checksum"
+            for task, version, state, checksum in checkpoints
+            if not is_intact(state, checksum)
+        )
+        return IntegrityReport(
+            faults=tuple(faults),
+            missing_vectors=missing_vectors,
+            orphaned_vectors=orphaned_vectors,
+            missing_terms=missing_terms,
+            orphaned_terms=orphaned_terms,
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recollect.clock import from_micros
 from recollect.errors import Unsupported
@@ -15,7 +16,7 @@ _FSYNC_ALWAYS = "CONFIG SET appendfsync always"
 
 _logger = logging.getLogger("recollect.stores")
 
-ServerInfo = Mapping[str, object]
+ServerInfo = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +27,42 @@ class RedisNode:
     fsync: str | None
     time_micros: int
 
+    @property
+    def version(self) -> str:
+        return str(self.info.get("valkey_version") or self.info.get("redis_version", "0"))
+
 
 def build_stats(nodes: Sequence[RedisNode]) -> StoreStats:
     """Return the stats of a server, or of a cluster by its worst node."""
     risks = [risk for node in nodes for risk in _find_setting_risks(node)]
-    if any(str(node.info.get("aof_last_write_status", "ok")) != "ok" for node in nodes):
+    if any(node.info.get("aof_last_write_status", "ok") != "ok" for node in nodes):
         problem = "the last write to the append-only file failed"
         risks.append(DurabilityRisk(problem, "free space on the server's disk"))
-    first = nodes[0]
+    engine = "Valkey" if "valkey_version" in nodes[0].info else "Redis"
+    limits = (("memory", "used_memory", "maxmemory"), ("connections", "connected_clients", "maxclients"))
     return StoreStats(
-        engine=_get_engine_name(first.info),
-        versions={_get_engine_name(first.info): min((_get_version(node.info) for node in nodes), key=_parse_version)},
+        engine=engine,
+        versions={engine: min((node.version for node in nodes), key=_parse_version)},
         durability="a crash of its processes" if risks else "power loss",
         durability_risks=tuple(dict.fromkeys(risks)),
-        now=from_micros(first.time_micros),
-        bytes=sum(_read_int(node.info, "used_memory") for node in nodes),
+        now=from_micros(nodes[0].time_micros),
+        bytes=sum(_read_int(node, "used_memory") for node in nodes),
         blocked_by="",
-        resource_usage=tuple(usage for node in nodes for usage in _read_usage(node.info)),
+        resource_usage=tuple(
+            ResourceUsage(resource, _read_int(node, used), _read_int(node, limit))
+            for node in nodes
+            for resource, used, limit in limits
+        ),
     )
 
 
 def _find_setting_risks(node: RedisNode) -> list[DurabilityRisk]:
     found = []
-    policy = str(node.info.get("maxmemory_policy", "noeviction"))
+    policy = node.info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         problem = f"maxmemory-policy is {policy}: data is evicted when memory is full"
         found.append(DurabilityRisk(problem, "CONFIG SET maxmemory-policy noeviction"))
-    if not _read_int(node.info, "aof_enabled"):
+    if not _read_int(node, "aof_enabled"):
         problem = "appendonly is no: a crash loses all writes since the last snapshot"
         found.append(DurabilityRisk(problem, "CONFIG SET appendonly yes"))
     if node.fsync is None:
@@ -64,27 +74,12 @@ def _find_setting_risks(node: RedisNode) -> list[DurabilityRisk]:
     return found
 
 
-def _read_usage(info: ServerInfo) -> list[ResourceUsage]:
-    return [
-        ResourceUsage("memory", _read_int(info, "used_memory"), _read_int(info, "maxmemory")),
-        ResourceUsage("connections", _read_int(info, "connected_clients"), _read_int(info, "maxclients")),
-    ]
-
-
-def _get_engine_name(info: ServerInfo) -> str:
-    return "Valkey" if "valkey_version" in info else "Redis"
-
-
-def _get_version(info: ServerInfo) -> str:
-    return str(info.get("valkey_version") or info.get("redis_version", "0"))
-
-
 def _parse_version(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-def _read_int(info: ServerInfo, name: str) -> int:
-    return int(str(info.get(name, 0) or 0))
+def _read_int(node: RedisNode, name: str) -> int:
+    return int(node.info.get(name) or 0)
 
 
 def check_version(address: str, info: ServerInfo) -> None:
@@ -94,9 +89,11 @@ def check_version(address: str, info: ServerInfo) -> None:
         raise Unsupported(f"{address} runs Redis {version}; upgrade it to {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer")
 
 
-def check_durability(address: str, node: RedisNode) -> None:
-    """Raise Unsupported for a server that loses acknowledged writes; warn if a power loss may lose the last ones."""
-    for risk in _find_setting_risks(node):
-        if risk.is_severe:
-            raise Unsupported(f"{address}: {risk.problem}; run: {risk.fix}")
-        _logger.warning("%s: %s; run: %s", address, risk.problem, risk.fix)
+def check_nodes(address: str, nodes: Sequence[RedisNode]) -> None:
+    """Raise Unsupported for an old server or one that loses acknowledged writes; warn if it may lose the last ones."""
+    for node in nodes:
+        check_version(address, node.info)
+        for risk in _find_setting_risks(node):
+            if risk.is_severe:
+                raise Unsupported(f"{address}: {risk.problem}; run: {risk.fix}")
+            _logger.warning("%s: %s; run: %s", address, risk.problem, risk.fix)

@@ -1,9 +1,8 @@
-"""Reads of logs, tasks and owners. Scripts and range commands skip what has expired."""
+"""Reads of logs and tasks. Scripts and range commands skip what has expired."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,15 +13,7 @@ from recollect.stores.codec import detect_corruption
 from recollect.stores.filters import find_prefix_range
 from recollect.stores.redis import codec
 from recollect.stores.redis.client import RedisClient
-from recollect.stores.redis.codec import (
-    OwnerNames,
-    TaskName,
-    decode_owner,
-    decode_task,
-    encode_text,
-    encode_time,
-    parse_space,
-)
+from recollect.stores.redis.codec import TaskName, decode_task, encode_text, encode_time, parse_space
 from recollect.stores.redis.commit import RedisServerClock
 from recollect.stores.validation import ALL_VERSIONS, validate_limit
 from recollect.stores.writes import Checkpoint, Entry, Step, Task, TaskStatus
@@ -31,73 +22,49 @@ from recollect.types import Space
 _TASKS_PER_PAGE = 200
 # A script blocks the server while it lists this many logs.
 _LOGS_PER_PAGE = 500
-_KEYS_PER_COMMAND = 500
 # Lua numbers are doubles, exact up to here.
 _MAX_SEQ = 1 << 53
 
 
-class RedisOwners:
-    """Reads across owners. A tenant's index may name owners without data, but never misses one with data."""
+class RedisQueries(Log, Tasks):
+    """Reads of logs and tasks.
+
+    A log is a sorted set of headers and a hash of entries. Tasks are a hash of rows for each space, and sorted sets of
+    task names and expiry times.
+    """
 
     def __init__(self, client: RedisClient, clock: RedisServerClock) -> None:
         self._client = client
         self._clock = clock
 
     async def trace_spaces(self, tenant: str | None = None) -> list[SpaceTrace]:
-        traces: dict[Space, SpaceTrace] = {}
-        async for prefix, owner, fields in self._iterate_owners(tenant):
-            names = [name.partition(b":")[2] for name in fields if name.startswith((b"seq:", b"fence:"))]
-            logs = await self._client.execute("HKEYS", prefix + b"logs")
-            with_entries = await self._find_existing(prefix, logs)
-            with_tasks = set(await self._client.execute("SMEMBERS", prefix + b"spaces"))
-            with detect_corruption(f"the count of a log of tenant {owner[0]!r}"):
-                for name in (*names, *logs, *with_tasks):
-                    space, last = parse_space(owner, name), fields.get(b"seq:" + name)
-                    traces[space] = SpaceTrace(
-                        space,
-                        has_entries=name in with_entries,
-                        last_seq=None if last is None else int(last),
-                        has_tasks=name in with_tasks,
-                    )
-            if not names and not logs and not with_tasks:  # all its tasks were dropped before any was claimed
-                space = Space(owner[0], "checkpoints", owner[1], owner[2])
-                traces[space] = SpaceTrace(space)
-        return sorted(traces.values(), key=lambda trace: get_space_names(trace.space))
-
-    async def _iterate_owners(
-        self, tenant: str | None = None
-    ) -> AsyncIterator[tuple[bytes, OwnerNames, dict[bytes, bytes]]]:
-        """Yield key prefix, names and stored fields of each owner, of one tenant or of all."""
-        # Indexes name tenants by a hash, so the names are read from the owners.
+        # Indexes name tenants by a hash, so the names are read from the owners. They may list owners without data.
         every = codec.KEY_ROOT + b"{*}:owners"
         indexes = await self._client.scan_keys(every) if tenant is None else [codec.build_owner_index_key(tenant)]
+        traces: list[SpaceTrace] = []
         for index in indexes:
             for prefix in await self._client.execute("SMEMBERS", index):
-                fields = await self._client.read_hash(prefix + b"owner")
+                fields = await self._client.execute("HGETALL", prefix + b"owner")
                 if b"names" in fields:
-                    yield prefix, decode_owner(fields[b"names"]), fields
+                    traces += await self._trace_owner(prefix, fields)
+        return sorted(traces, key=lambda trace: get_space_names(trace.space))
 
-    async def _find_existing(self, prefix: bytes, names: Sequence[bytes]) -> set[bytes]:
-        """Return the names of logs that have entries: the server may have purged a log that its owner still lists."""
-        found: set[bytes] = set()
-        for start in range(0, len(names), _KEYS_PER_COMMAND):
-            page = names[start : start + _KEYS_PER_COMMAND]
-            keys = [prefix + b"order:" + name for name in page]
-            if await self._client.execute("EXISTS", *keys) == len(page):
-                found.update(page)
-            else:
-                found.update(
-                    [name for name, key in zip(page, keys, strict=True) if await self._client.execute("EXISTS", key)]
-                )
-        return found
-
-    def _get_visibility_time(self, hidden: bool) -> datetime | None:
-        """Return the time by which expired rows are hidden, or None to hide nothing."""
-        return None if hidden else self._clock()
-
-
-class RedisLogs(RedisOwners, Log):
-    """Reads of logs."""
+    async def _trace_owner(self, prefix: bytes, fields: dict[bytes, bytes]) -> list[SpaceTrace]:
+        owner = codec.decode_owner(fields[b"names"])
+        with_tasks = set(await self._client.execute("SMEMBERS", prefix + b"spaces"))
+        names = [name.partition(b":")[2] for name in fields if name.startswith((b"seq:", b"fence:"))]
+        with_entries: set[bytes] = set()
+        for space in {parse_space(owner, name.partition(b"/")[0]) for name in names}:
+            with_entries.update(await self._read_log_times(space, None))
+        traces = []
+        for name in {*names, *with_tasks}:
+            last, is_log = fields.get(b"seq:" + name), name in with_entries
+            with detect_corruption(f"the count of a log of tenant {owner.tenant!r}"):
+                last_seq = None if last is None else int(last)
+            space = parse_space(owner, name)
+            traces.append(SpaceTrace(space, has_entries=is_log, last_seq=last_seq, has_tasks=name in with_tasks))
+        # An owner has no spaces if all its tasks were dropped before any was claimed.
+        return traces or [SpaceTrace(owner)]
 
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         names = [encode_text(id) for id in dict.fromkeys(ids)]
@@ -106,11 +73,11 @@ class RedisLogs(RedisOwners, Log):
         now = self._clock()
         values = await self._client.execute("HMGET", codec.build_key(b"data", space), *names)
         found = [codec.decode_entry(value) for value in values if value is not None]
-        return [entry for entry in found if _is_live(entry, now)]
+        return [entry for entry in found if entry.expires_at is None or entry.expires_at > now]
 
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
-        now, count = encode_time(self._clock()), b"%d" % validate_limit(limit)
-        return await self._read_entries(space, now, b"", count, b"", b"", *map(encode_text, kinds))
+        count = b"%d" % validate_limit(limit)
+        return await self._read_entries(space, self._clock(), b"", count, b"", b"", *map(encode_text, kinds))
 
     async def read(
         self,
@@ -122,65 +89,41 @@ class RedisLogs(RedisOwners, Log):
         until: datetime | None = None,
         hidden: bool = False,
     ) -> list[Entry]:
-        now = b"" if hidden else encode_time(self._clock())
         seq, count = b"%d" % max(min(after, _MAX_SEQ), -_MAX_SEQ), b"%d" % validate_limit(limit)
         times = (b"" if time is None else encode_time(time) for time in (since, until))
-        return await self._read_entries(space, now, seq, count, *times)
+        return await self._read_entries(space, None if hidden else self._clock(), seq, count, *times)
 
     async def read_tails(self, space: Space, reach: TailLimits) -> list[LogTail]:
         limits = reach.validate()
         numbers = (b"%d" % number for number in (limits.own_entries, limits.other_logs, limits.entries_per_log))
-        answer = await self._run_logs_script(space, self._clock(), codec.build_space_name(space), *numbers)
-        # The rows of the log itself, then name and rows of each other log.
-        spaces = [space, *(_parse_log(space, name) for name in answer[2::2])]
-        return [_build_tail(log, rows) for log, rows in zip(spaces, answer[1::2], strict=True)]
+        answer = await self._run_read_script(space, self._clock(), b"tails", codec.build_space_name(space), *numbers)
+        return [_build_tail(space, name, rows) for name, rows in zip(answer[::2], answer[1::2], strict=True)]
 
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
-        now = self._get_visibility_time(hidden)
+        times = await self._read_log_times(owner, None if hidden else self._clock())
+        return [parse_space(owner, name) for _, name in sorted((time, name) for name, time in times.items())]
+
+    async def _read_log_times(self, owner: Space, now: datetime | None) -> dict[bytes, bytes]:
+        """Return the time of the last entry of each log with entries; with `now`, of those that are not expired."""
         times: dict[bytes, bytes] = {}
         start = b"-"
         # Oldest first: a log that gets an entry meanwhile appears again on a later page.
         while True:
-            last, *rows = await self._run_logs_script(owner, now, b"", start, b"%d" % _LOGS_PER_PAGE)
+            last, *rows = await self._run_read_script(owner, now, b"logs", start, b"%d" % _LOGS_PER_PAGE)
             times |= {name: time for time, name in rows}
             if not last:
-                return [_parse_log(owner, name) for _, name in sorted((time, name) for name, time in times.items())]
+                return times
             start = b"(" + last
 
-    def _decode_added(self, seqs: bytes, entries: Sequence[bytes]) -> list[Entry | None]:
-        """Return appended entries with the seqs that the server answered; None for those that it did not add."""
-        now, pairs = self._clock(), zip(seqs.split(b","), entries, strict=True)
-        added = [codec.decode_entry(seq + value) if seq else None for seq, value in pairs]
-        return [entry if entry is not None and _is_live(entry, now) else None for entry in added]
-
-    async def _read_entries(self, space: Space, *arguments: bytes) -> list[Entry]:
-        keys = (codec.build_key(b"order", space), codec.build_key(b"data", space))
-        answer = await self._client.run_script("read", keys, arguments)
+    async def _read_entries(self, space: Space, now: datetime | None, *arguments: bytes) -> list[Entry]:
+        name = codec.build_space_name(space)
+        answer = await self._run_read_script(space, now, b"entries", name, *arguments)
         return [codec.build_entry(seq, fields) for seq, fields in codec.decode_entry_rows(answer)]
 
-    async def _run_logs_script(self, space: Space, now: datetime | None, *rest: bytes) -> Any:
+    async def _run_read_script(self, space: Space, now: datetime | None, *rest: bytes) -> Any:
         prefix = codec.build_owner_prefix(space)
         keys = (prefix + b"logs", prefix + b"newest:" + space.tier.encode())
-        visible_at = b"" if now is None else encode_time(now)
-        return await self._client.run_script("logs", keys, (prefix, visible_at, *rest))
-
-
-def _is_live(entry: Entry, now: datetime) -> bool:
-    return entry.expires_at is None or entry.expires_at > now
-
-
-def _parse_log(owner: Space, name: bytes) -> Space:
-    return replace(owner, session=parse_space((owner.tenant, owner.user, owner.agent), name).session)
-
-
-def _build_tail(space: Space, answer: bytes) -> LogTail:
-    rows = codec.decode_entry_rows(answer)
-    kinds, texts = [fields[1] for _, fields in rows], [fields[2] for _, fields in rows]
-    return LogTail(space, texts, kinds, lambda at: codec.build_entry(*rows[at]))
-
-
-class RedisTasks(RedisOwners, Tasks):
-    """Reads of tasks: a hash of rows for each space, and sorted sets of task names and expiry times."""
+        return await self._client.run_script("read", keys, (prefix, b"" if now is None else encode_time(now), *rest))
 
     async def task(self, space: Space, task: str, *, hidden: bool = False) -> Task | None:
         row = await self._client.execute("HGET", codec.build_key(b"tasks", space), encode_text(task))
@@ -198,25 +141,24 @@ class RedisTasks(RedisOwners, Tasks):
         now = self._clock()
         start, end = find_prefix_range(prefix, after)
         stop = b"+" if end is None else b"(" + encode_text(end)
-        pages = self._iterate_pages(codec.build_key(b"names", space), b"[" + encode_text(start), stop)
-        return await self._select_tasks(
-            space,
-            pages,
-            lambda task: status in (None, task.status) and not leases.is_expired(task, now),
-            validate_limit(limit),
-        )
+
+        def is_wanted(task: Task) -> bool:
+            return status in (None, task.status) and not leases.is_expired(task, now)
+
+        return await self._select_tasks(space, b"names", b"[" + encode_text(start), stop, is_wanted, limit)
 
     async def expired(
         self, space: Space, before: datetime, *, limit: int = 100, after: Task | None = None
     ) -> list[Task]:
         now, end = self._clock(), to_utc(before)
         start = b"-" if after is None else b"(" + codec.encode_expiry(after) + encode_text(after.id)
+
+        def is_wanted(task: Task) -> bool:
+            return leases.is_expired_by(task, end, now)
+
         # Members are `TIME:name`, and a semicolon sorts right after a colon.
-        pages = self._iterate_pages(codec.build_key(b"ends", space), start, b"(" + encode_time(end) + b";")
-        names = ([member.partition(b":")[2] for member in page] async for page in pages)
-        return await self._select_tasks(
-            space, names, lambda task: leases.is_expired_by(task, end, now), validate_limit(limit)
-        )
+        stop = b"(" + encode_time(end) + b";"
+        return await self._select_tasks(space, b"ends", start, stop, is_wanted, limit)
 
     async def checkpoints(
         self, space: Space, task: str, *, version: int | None = None, limit: int = ALL_VERSIONS, hidden: bool = False
@@ -231,18 +173,6 @@ class RedisTasks(RedisOwners, Tasks):
         pairs = await self._run_task_script((space, task), (b"steps", b"course"), b"", hidden)
         return [codec.decode_step(key, value) for key, value in pairs]
 
-    async def _find_damaged_checkpoints(self) -> list[str]:
-        """Return a sentence for each checkpoint with a wrong checksum."""
-        found = []
-        for key in await self._client.scan_keys(codec.KEY_ROOT + b"*:versions:*"):
-            task = key.partition(b"}:versions:")[2].decode("utf-8", "replace")
-            found += [
-                f"version {int(version)} of task {task!r} is damaged; an older version is used instead"
-                for version, value in (await self._client.read_hash(key)).items()
-                if not codec.decode_checkpoint(version, value).intact
-            ]
-        return found
-
     async def _run_task_script(
         self, name: TaskName, kinds: Sequence[bytes], wanted: bytes, hidden: bool
     ) -> list[tuple[bytes, bytes]]:
@@ -254,30 +184,29 @@ class RedisTasks(RedisOwners, Tasks):
             return []
         return list(zip(fields[::2], fields[1::2], strict=True))
 
-    async def _iterate_pages(self, key: bytes, start: bytes, stop: bytes) -> AsyncIterator[list[bytes]]:
-        while True:
-            page = await self._client.execute("ZRANGEBYLEX", key, start, stop, "LIMIT", 0, _TASKS_PER_PAGE)
-            if page:
-                yield page
-            if len(page) < _TASKS_PER_PAGE:
-                return
-            start = b"(" + page[-1]
-
     async def _select_tasks(
-        self, space: Space, pages: AsyncIterator[list[bytes]], is_wanted: Callable[[Task], bool], limit: int
+        self, space: Space, kind: bytes, start: bytes, stop: bytes, is_wanted: Callable[[Task], bool], limit: int
     ) -> list[Task]:
-        """Return the first `limit` tasks of the pages of names that are wanted."""
+        """Return the first `limit` wanted tasks in a range of their names, or of their expiry times with the names."""
         found: list[Task] = []
-        if not limit:
-            return found
-        async for names in pages:
-            rows = await self._client.execute("HMGET", codec.build_key(b"tasks", space), *names)
+        limit = validate_limit(limit)
+        while True:
+            key = codec.build_key(kind, space)
+            page = await self._client.execute("ZRANGEBYLEX", key, start, stop, "LIMIT", 0, _TASKS_PER_PAGE)
+            names = page if kind == b"names" else [member.partition(b":")[2] for member in page]
+            rows = await self._client.execute("HMGET", codec.build_key(b"tasks", space), *names) if names else []
             tasks = (decode_task(name.decode(), row or b"") for name, row in zip(names, rows, strict=True))
             found += [task for task in tasks if task is not None and is_wanted(task)]
-            if len(found) >= limit:
-                break
-        return found[:limit]
+            if len(page) < _TASKS_PER_PAGE or len(found) >= limit:
+                return found[:limit]
+            start = b"(" + page[-1]
 
     def _decode_visible_task(self, name: str, row: bytes | None, hidden: bool) -> Task | None:
         task = decode_task(name, row or b"")
         return None if task is None or (not hidden and leases.is_expired(task, self._clock())) else task
+
+
+def _build_tail(space: Space, name: bytes, answer: bytes) -> LogTail:
+    rows = codec.decode_entry_rows(answer)
+    kinds, texts = [fields[1] for _, fields in rows], [fields[2] for _, fields in rows]
+    return LogTail(parse_space(space, name), texts, kinds, lambda at: codec.build_entry(*rows[at]))
