@@ -21,7 +21,6 @@ from redis.backoff import NoBackoff
 
 from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreCorrupt, StoreFull, StoreUnavailable
 from recollect.stores.base import count_cancellations
-from recollect.stores.redis.health import RedisNode
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
@@ -58,11 +57,8 @@ def is_transient(error: Exception) -> bool:
 
     A refused password or certificate is permanent.
     """
-    return (
-        isinstance(error, _TRANSIENT_ERRORS)
-        and _find_cause(error, *_ACCESS_ERRORS) is None
-        and _find_tls_error(error) is None
-    )
+    refusal = _find_cause(error, *_ACCESS_ERRORS) or _find_tls_error(error)
+    return isinstance(error, _TRANSIENT_ERRORS) and refusal is None
 
 
 def redact_url(url: str) -> str:
@@ -73,39 +69,34 @@ def redact_url(url: str) -> str:
 
 def convert_error(error: Exception, url: str, *, reads: bool = False) -> RecollectError:
     """Return the RecollectError for an error of redis-py. With `reads`, omit the hint about applied writes."""
-    address, text = redact_url(url), str(error)
+    address, message = redact_url(url), str(error)
     if (tls_error := _find_tls_error(error)) is not None:
         return _convert_tls_error(tls_error, address)
-    if _find_cause(error, *_ACCESS_ERRORS) or "NOAUTH" in text or "WRONGPASS" in text:
-        return StoreUnavailable(
-            f"{address} refused the user or password ({text}); set them in the URL: redis://USER:PASSWORD@HOST"
-        )
-    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text or "ACL failure" in text:
-        return StoreUnavailable(
-            f"{address} denies this user a required command ({text}); as an admin run: "
+    if _find_cause(error, *_ACCESS_ERRORS) or "NOAUTH" in message or "WRONGPASS" in message:
+        text = f"refused the user or password ({message}); set them in the URL: redis://USER:PASSWORD@HOST"
+    elif isinstance(error, exceptions.NoPermissionError) or "NOPERM" in message or "ACL failure" in message:
+        text = (
+            f"denies this user a required command ({message}); as an admin run: "
             "ACL SETUSER USER ~recollect:* +@read +@write +@scripting +info +time +config|get"
         )
-    if isinstance(error, exceptions.OutOfMemoryError):
-        return StoreFull(
-            f"{address} has reached maxmemory; nothing was written, reads still work. "
-            "Raise it with CONFIG SET maxmemory, or delete some memories"
-        )
-    if "MISCONF" in text or "No space left" in text:
-        return StoreFull(f"{address} cannot write to its disk ({text}); free disk space there, nothing was written")
-    if isinstance(error, exceptions.ReadOnlyError):
-        return StoreUnavailable(f"{address} is a read-only replica; use the URL of the primary")
-    if "WRONGTYPE" in text or _SCRIPT_TYPE_ERROR.search(text):
-        return StoreCorrupt(
-            f"{address} has a value of an unexpected type under a recollect key ({text:.200}); restore a backup, "
-            "or use a separate database"
-        )
-    if "DB index is out of range" in text:
-        return StoreUnavailable(
-            f"{address} has no database of that number; use a lower number, or raise `databases` in its configuration"
-        )
-    if isinstance(error, _TRANSIENT_ERRORS):
+    elif isinstance(error, exceptions.OutOfMemoryError):
+        advice = "Raise it with CONFIG SET maxmemory, or delete some memories"
+        return StoreFull(f"{address} has reached maxmemory; nothing was written, reads still work. {advice}")
+    elif "MISCONF" in message or "No space left" in message:
+        return StoreFull(f"{address} cannot write to its disk ({message}); free disk space there, nothing was written")
+    elif isinstance(error, exceptions.ReadOnlyError):
+        text = "is a read-only replica; use the URL of the primary"
+    elif "WRONGTYPE" in message or _SCRIPT_TYPE_ERROR.search(message):
+        advice = "restore a backup, or use a separate database"
+        what = "has a value of an unexpected type under a recollect key"
+        return StoreCorrupt(f"{address} {what} ({message:.200}); {advice}")
+    elif "DB index is out of range" in message:
+        text = "has no database of that number; use a lower number, or raise `databases` in its configuration"
+    elif isinstance(error, _TRANSIENT_ERRORS):
         return StoreUnavailable(_describe_unreachable(error, address) + ("" if reads else _MAYBE_WRITTEN_HINT))
-    return StoreUnavailable(f"{address} returned an error: {text}")
+    else:
+        text = f"returned an error: {message}"
+    return StoreUnavailable(f"{address} {text}")
 
 
 def _describe_unreachable(error: Exception, address: str) -> str:
@@ -141,15 +132,11 @@ def _convert_tls_error(error: OSError, address: str) -> RecollectError:
             "if the server requires them, name PEM files"
         )
     why = error.verify_message
+    problem = f"is not signed by a trusted CA ({why}); name the CA file: rediss://HOST?ssl_ca_certs=/PATH/TO/ca.pem"
     if "mismatch" in why:
-        return StoreUnavailable(
-            f"the TLS certificate of {address} is for another host name ({why}); use that host name in the URL, or "
-            "issue a certificate for this one"
-        )
-    return StoreUnavailable(
-        f"the TLS certificate of {address} is not signed by a trusted CA ({why}); name the CA file: "
-        "rediss://HOST?ssl_ca_certs=/PATH/TO/ca.pem"
-    )
+        advice = "use that host name in the URL, or issue a certificate for this one"
+        problem = f"is for another host name ({why}); {advice}"
+    return StoreUnavailable(f"the TLS certificate of {address} {problem}")
 
 
 _PURGE_OPTION, _MAX_PURGE_DAYS = "purge_after_days", 36_525
@@ -179,6 +166,19 @@ class RedisPrimary(NamedTuple):
     host: str
     address: str
     execute: Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RedisNode:
+    """The status of one server; `fsync` is None if it denies CONFIG."""
+
+    info: Mapping[str, Any]
+    fsync: str | None
+    time_micros: int
+
+    @property
+    def version(self) -> str:
+        return str(self.info.get("valkey_version") or self.info.get("redis_version", "0"))
 
 
 class RedisConnections:

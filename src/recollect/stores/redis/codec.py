@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores.codec import (
@@ -22,6 +22,7 @@ from recollect.stores.codec import (
     DecodeError,
     build_corrupt_error,
     decode_choice,
+    decode_counts,
     decode_float,
     decode_int,
     decode_mapping,
@@ -29,10 +30,13 @@ from recollect.stores.codec import (
     decode_optional_text,
     decode_optional_time,
     decode_text,
+    decode_text_mapping,
     decode_texts,
     decode_time,
+    detect_corruption,
     detects_corruption,
 )
+from recollect.stores.erasure import ErasurePhase, ErasureReceipt, ErasureRecord
 from recollect.stores.writes import STEP_STATUSES, TASK_STATUSES, Checkpoint, Entry, Step, Task
 from recollect.types import EMPTY_MAPPING, Space, Tier
 
@@ -60,9 +64,9 @@ def encode_json(value: Any) -> bytes:
     return _ENCODER.encode(value).encode()
 
 
+_Decoders = Mapping[str, Callable[[str, Any], Any]]
 # Values are stored as JSON lists of these fields, in this order.
-_get_entry_fields = attrgetter("id", "kind", "content", "metadata", "importance", "at", "expires_at")
-_TASK_FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
+_TASK_FIELDS: _Decoders = {
     "version": decode_int,
     "status": partial(decode_choice, known=TASK_STATUSES),
     "owner": decode_optional_text,
@@ -75,8 +79,7 @@ _TASK_FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
     "updated_at": decode_time,
     "fence": decode_int,  # last, because the server assigns it
 }
-_get_task_fields = attrgetter(*_TASK_FIELDS)
-_STEP_FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
+_STEP_FIELDS: _Decoders = {
     "status": partial(decode_choice, known=STEP_STATUSES),
     "attempts": decode_int,
     "fence": decode_int,
@@ -86,10 +89,14 @@ _STEP_FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
     "error": decode_optional_text,
     "at": decode_time,
 }
-_get_step_fields = attrgetter(*_STEP_FIELDS)
+_FIELD_GETTERS: Mapping[type, Callable[[Any], Any]] = {
+    Entry: attrgetter("id", "kind", "content", "metadata", "importance", "at", "expires_at"),
+    Task: attrgetter(*_TASK_FIELDS),
+    Step: attrgetter(*_STEP_FIELDS),
+}
 
 
-def _decode_fields(decoders: Mapping[str, Callable[[str, Any], Any]], values: list[Any]) -> dict[str, Any]:
+def _decode_fields(decoders: _Decoders, values: list[Any]) -> dict[str, Any]:
     return {name: decode(name, value) for (name, decode), value in zip(decoders.items(), values, strict=True)}
 
 
@@ -104,9 +111,9 @@ def encode_entry_header(entry: Entry) -> bytes:
     return b"%s%s%010d%s%s" % (encode_time(entry.expires_at), encode_time(entry.at), len(kind), kind, entry.id.encode())
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """Encode an entry without its seq, which the server prepends."""
-    return encode_json(_get_entry_fields(entry))
+def encode_row(value: Entry | Task | Step) -> bytes:
+    """Encode an entry without its seq, which the server prepends, or a task or step without its name."""
+    return encode_json(_FIELD_GETTERS[type(value)](value))
 
 
 @detects_corruption("the name of an owner")
@@ -149,10 +156,6 @@ def build_entry(seq: bytes | str, fields: EntryFields) -> Entry:
     )
 
 
-def encode_task_row(task: Task) -> bytes:
-    return encode_json(_get_task_fields(task))
-
-
 def decode_task(name: str, row: bytes) -> Task | None:
     """Return the task of a row, or None if the row is empty."""
     if not row:
@@ -187,13 +190,46 @@ def decode_checkpoint(version: bytes, value: bytes) -> Checkpoint:
         return Checkpoint(number, 0, 0, state.decode("utf-8", "replace"), from_micros(0), intact=False)
 
 
-def encode_step(step: Step) -> bytes:
-    return encode_json(_get_step_fields(step))
-
-
 @detects_corruption("the journal entry of a step")
 def decode_step(key: bytes, value: bytes) -> Step:
     return Step(key=key.decode(), **_decode_fields(_STEP_FIELDS, json.loads(value)))
+
+
+# The fields of a row of the ledger, next to its key and receipt.
+_ERASURE_FIELDS: _Decoders = {
+    "subject": decode_text,
+    "parts": decode_texts,
+    "requested_at": decode_time,
+    "elsewhere": decode_text_mapping,
+    "phase": partial(decode_choice, known=get_args(ErasurePhase)),
+    "deleted_at": decode_optional_time,
+    "erased": decode_counts,
+}
+
+
+def encode_erasure(erasure: ErasureRecord) -> bytes:
+    receipt = None if erasure.receipt is None else erasure.receipt.as_json()
+    row = {name: getattr(erasure, name) for name in _ERASURE_FIELDS}
+    return encode_json(row | {"key": erasure.key.hex(), "receipt": receipt})
+
+
+def decode_erasure(id: str, row: bytes, salt: bytes) -> ErasureRecord:
+    """Return a row of the ledger. Rows of release 0.1 have no key: their evidence is keyed by the salt."""
+    with detect_corruption(f"the row of erasure {id!r:.80}"):
+        fields: dict[str, Any] = json.loads(row)
+        return ErasureRecord(
+            id=id,
+            key=bytes.fromhex(fields["key"]) if "key" in fields else salt,
+            receipt=None if fields["receipt"] is None else ErasureReceipt.from_json(fields["receipt"]),
+            **{name: decode(name, fields[name]) for name, decode in _ERASURE_FIELDS.items()},
+        )
+
+
+@detects_corruption("the counts of a deletion")
+def decode_marker(value: bytes) -> tuple[str, dict[str, int]]:
+    """Return the id of the erasure and the number of deleted rows by tier."""
+    id, counts = json.loads(value)
+    return decode_text("erasure", id), decode_counts("counts", counts)
 
 
 KEY_ROOT = b"recollect:"

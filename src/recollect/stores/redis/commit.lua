@@ -21,9 +21,7 @@ local time = clock[1] .. string.format('%06d', clock[2])
 -- A retry, because the first answer was lost: return the same answer and write nothing.
 local done = KEYS[1] .. ':' .. id
 local said = redis.call('GET', done)
-if said then
-    return {'ok', time, said}
-end
+if said then return {'ok', time, said} end
 
 if tolerance ~= '' and math.abs(tonumber(time) - tonumber(now) + 2 ^ 62) > tonumber(tolerance) then
     return {'clock', time}
@@ -36,9 +34,7 @@ for _ = 1, tonumber(take()) do
     stale = stale or held ~= seen
     table.insert(rows, held)
 end
-if stale then
-    return rows
-end
+if stale then return rows end
 
 for expectation = 1, tonumber(take()) do
     local prefix, space, id, expected = take(), take(), take(), take()
@@ -55,9 +51,7 @@ for _, command in ipairs(redis.acl_check_cmd and {
     {'ZREM', key, 'a'}, {'ZREMRANGEBYSCORE', key, '0', '1'}, {'SADD', key, 'a'}, {'SREM', key, 'a'},
     {'RPUSH', key, 'a'}, {'DEL', key}, {'PERSIST', key}, {'PEXPIREAT', key, '1'}, {'SET', key, 'a', 'PX', '1'},
 } or {}) do
-    if not redis.acl_check_cmd(unpack(command)) then
-        return {'denied', time, command[1]}
-    end
+    if not redis.acl_check_cmd(unpack(command)) then return {'denied', time, command[1]} end
 end
 
 -- Data of an owner that is in no index could not be found again: index the owner first.
@@ -72,14 +66,10 @@ for _ = 1, tonumber(take()) do
         end
     end
 end
-if #unknown > 2 then
-    return unknown
-end
+if #unknown > 2 then return unknown end
 
 -- Members of a log's sorted set are headers: expiry and time (20 digits each), length of kind, kind, id.
-local function lives(header)
-    return string.sub(header, 1, 20) > now
-end
+local function lives(header) return string.sub(header, 1, 20) > now end
 
 local function forget(order, data, first, last)
     for _, header in ipairs(redis.call('ZRANGEBYSCORE', order, first, last)) do
@@ -91,16 +81,12 @@ end
 -- Keep the newest `cap` live entries; expired ones do not count.
 local function trim(order, data, cap)
     local living, size = 0, redis.call('ZCARD', order)
-    if size <= cap then
-        return
-    end
+    if size <= cap then return end
     for from = 0, size - 1, 200 do
         local page = redis.call('ZREVRANGE', order, from, from + 199, 'WITHSCORES')
         for n = 1, #page, 2 do
             living = living + (lives(page[n]) and 1 or 0)
-            if living > cap then
-                return forget(order, data, '-inf', page[n + 1])
-            end
+            if living > cap then return forget(order, data, '-inf', page[n + 1]) end
         end
     end
 end
@@ -112,19 +98,13 @@ local function list(prefix, space, latest)
     local known = redis.call('HGET', prefix .. 'logs', space)
     local before = known and string.sub(known, 41)
     local last = redis.call('ZREVRANGE', prefix .. 'order:' .. space, 0, 0)[1]
-    if before and last and (not latest or latest < before) then
-        latest = before
-    end
-    if before and (not last or before ~= latest) then
-        redis.call('ZREM', order, before .. space)
-    end
+    if before and last and (not latest or latest < before) then latest = before end
+    if before and (not last or before ~= latest) then redis.call('ZREM', order, before .. space) end
     if not last then
         redis.call('HDEL', prefix .. 'logs', space)
         return
     end
-    if before ~= latest then
-        redis.call('ZADD', order, 0, latest .. space)
-    end
+    if before ~= latest then redis.call('ZADD', order, 0, latest .. space) end
     redis.call('HSET', prefix .. 'logs', space, string.sub(last, 1, 40) .. latest)
 end
 
@@ -142,18 +122,12 @@ local function put_off(key, left, header)
 end
 
 -- The length keeps the names of tasks in different sessions distinct.
-local function key_of(prefix, kind, space, task)
-    return prefix .. kind .. #space .. ':' .. space .. task
-end
+local function key_of(prefix, kind, space, task) return prefix .. kind .. #space .. ':' .. space .. task end
 
 local function put_end(prefix, space, task, old, new)
     if old ~= new then
-        if old ~= '' then
-            redis.call('ZREM', prefix .. 'ends:' .. space, old .. task)
-        end
-        if new ~= '' then
-            redis.call('ZADD', prefix .. 'ends:' .. space, 0, new .. task)
-        end
+        if old ~= '' then redis.call('ZREM', prefix .. 'ends:' .. space, old .. task) end
+        if new ~= '' then redis.call('ZADD', prefix .. 'ends:' .. space, 0, new .. task) end
     end
 end
 
@@ -205,9 +179,7 @@ function writes.append(prefix, space)
             put_off(data, left, header)
         end
     end
-    if cap ~= '' then
-        trim(order, data, tonumber(cap))
-    end
+    if cap ~= '' then trim(order, data, tonumber(cap)) end
     list(prefix, space, string.sub(header, 21, 40))
     table.insert(places, new)
 end
@@ -242,17 +214,13 @@ function writes.row(prefix, space)
 end
 
 -- A restored task: later fences must be higher than its own.
-function writes.fenced(prefix, space)
-    raise(prefix, 'fence:' .. space, tonumber(take()))
-end
+function writes.fenced(prefix, space) raise(prefix, 'fence:' .. space, tonumber(take())) end
 
 function writes.state(prefix, space)
     local task, version, state, keep = take(), tonumber(take()), take(), tonumber(take())  -- nil keeps all
     local versions = key_of(prefix, 'versions:', space, task)
     for _, kept in ipairs(keep and redis.call('HKEYS', versions) or {}) do
-        if tonumber(kept) <= version - keep then
-            redis.call('HDEL', versions, kept)
-        end
+        if tonumber(kept) <= version - keep then redis.call('HDEL', versions, kept) end
     end
     redis.call('HSET', versions, version, state)
 end
@@ -264,9 +232,7 @@ function writes.note(prefix, space)
     end
 end
 
-function writes.gone(prefix, space)
-    drop_task(prefix, space, take(), take())
-end
+function writes.gone(prefix, space) drop_task(prefix, space, take(), take()) end
 
 -- Erase a space with everything that was counted for it. Later fences are above its last one.
 function writes.erase(prefix, space)
@@ -296,9 +262,7 @@ while at < #ARGV do
 end
 
 -- Answer with the seqs of new entries; empty for those that existed.
-if #places > 0 then
-    answer = table.concat(places, ',')
-end
+if #places > 0 then answer = table.concat(places, ',') end
 
 -- Last, because on a full server a SET would refuse a batch that only deletes.
 if memory == 'keep' then

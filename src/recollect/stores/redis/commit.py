@@ -14,26 +14,12 @@ from datetime import datetime
 
 from recollect.clock import Clock, from_micros, system_clock, to_utc
 from recollect.errors import Conflict, RecollectError, StoreUnavailable, Unsupported
-from recollect.stores import leases
+from recollect.stores import leases, writes
 from recollect.stores.redis import codec
 from recollect.stores.redis.client import RedisClient
 from recollect.stores.redis.codec import TaskName, encode_expiry, encode_text
 from recollect.stores.validation import check_last_seq
-from recollect.stores.writes import (
-    Append,
-    Clear,
-    Drop,
-    DropTask,
-    Journal,
-    LogWrite,
-    Restore,
-    Save,
-    SetStatus,
-    Task,
-    TaskWrite,
-    Write,
-    is_removal,
-)
+from recollect.stores.writes import Append, LogWrite, Task, TaskWrite, Write
 from recollect.types import Space
 
 # The server keeps a batch's answer longer than any client retries.
@@ -84,25 +70,25 @@ class RedisBatch:
         self.commands += (verb, codec.build_owner_prefix(space), codec.build_space_name(space), *rest)
 
 
-def build_batch(writes: Sequence[Write | TaskChange], rows: TaskRows, now: datetime) -> RedisBatch:
-    """Return the batch of all writes, or raise the first refusal."""
+def build_batch(changes: Sequence[Write | TaskChange], rows: TaskRows, now: datetime) -> RedisBatch:
+    """Return the batch of all changes, or raise the first refusal."""
     batch = RedisBatch()
     stored = dict(rows)
     tasks = {name: codec.decode_task(name[1], row) for name, row in rows.items()}
     expiries = {name: encode_expiry(task) for name, task in tasks.items()}
     for name, row in rows.items():
         batch.expect_row(name, row)
-    for write in writes:
+    for write in changes:
         if isinstance(write, LogWrite):
             _add_log_write(batch, write)
         elif isinstance(write, _AnyTaskWrite):
             name = (write.space, write.task)
             tasks[name] = _add_task_write(batch, write, tasks[name], now)
-            if isinstance(write, DropTask):
+            if isinstance(write, writes.DropTask):
                 batch.add_command(b"gone", write.space, encode_text(write.task), expiries[name])
                 expiries[name], stored[name] = b"", b""
     for name, task in tasks.items():
-        batch.rows[name] = row = b"" if task is None else codec.encode_task_row(task)
+        batch.rows[name] = row = b"" if task is None else codec.encode_row(task)
         if task is not None and row != stored[name]:
             if task.owner is not None and not task.fence:
                 batch.rows[name] = row = row.removesuffix(b"0]")
@@ -113,16 +99,16 @@ def build_batch(writes: Sequence[Write | TaskChange], rows: TaskRows, now: datet
 def _add_log_write(batch: RedisBatch, write: LogWrite) -> None:
     match write:
         case Append():
-            entry, value = write.entry, codec.encode_entry(write.entry)
+            entry, value = write.entry, codec.encode_row(write.entry)
             batch.entries.append(value)
             if write.expect_last is not None:
                 batch.expectations.append(write)
             limits = _encode_optional(write.cap), b"%d" % write.seq
             header = codec.encode_entry_header(entry)
             batch.add_command(b"append", write.space, encode_text(entry.id), header, value, *limits)
-        case Clear():
+        case writes.Clear():
             batch.add_command(b"clear", write.space)
-        case Drop():
+        case writes.Drop():
             batch.add_command(b"drop", write.space, b"%d" % len(write.seqs), *(b"%d" % seq for seq in write.seqs))
 
 
@@ -134,26 +120,26 @@ def _add_task_write(
     match write:
         case TaskChange():
             return write.apply(before, now) or before
-        case DropTask():
+        case writes.DropTask():
             leases.check_drop(before, write, now)
             return None
-        case Save():
+        case writes.Save():
             task = leases.save_version(before, write, now)
             state = codec.encode_checkpoint(write.state, task.fence, write.schema, now, write.sha256)
             batch.add_command(b"state", write.space, name, b"%d" % task.version, state, _encode_optional(write.keep))
             return task
-        case Journal():
-            note = codec.encode_step(write.build_step(now))
+        case writes.Journal():
+            note = codec.encode_row(write.build_step(now))
             batch.add_command(b"note", write.space, name, encode_text(write.step), note)
             return leases.apply_note(before, write, now)
-        case SetStatus():
+        case writes.SetStatus():
             return leases.apply_note(before, write, now)
-        case Restore():
+        case writes.Restore():
             for row in write.checkpoints:
                 state = codec.encode_checkpoint(row.state, row.fence, row.schema, row.at)
                 batch.add_command(b"state", write.space, name, b"%d" % row.version, state, b"")
             for step in write.steps:
-                batch.add_command(b"note", write.space, name, encode_text(step.key), codec.encode_step(step))
+                batch.add_command(b"note", write.space, name, encode_text(step.key), codec.encode_row(step))
             batch.add_command(b"fenced", write.space, b"%d" % write.highest_fence)
             return leases.restore_task(before, write)
 
@@ -194,28 +180,28 @@ class RedisCommitter:
         self._create_id = create_id
         # The server purges by its own time, which another clock does not follow.
         self._purge_after_ms = client.purge_after_ms if clock.max_skew else b""
-        self._cached_rows: dict[TaskName, bytes] = {}
+        self.cached_rows: dict[TaskName, bytes] = {}
 
-    async def commit(self, writes: Sequence[Write | TaskChange]) -> tuple[bytes, RedisBatch]:
+    async def commit(self, changes: Sequence[Write | TaskChange]) -> tuple[bytes, RedisBatch]:
         """Build and write a batch until no row has changed meanwhile. Return the server's answer and the batch.
 
         The answer has the seqs of the appended entries. Raises Unsupported for several owners on a cluster.
         """
-        owners = {codec.build_owner_prefix(write.space): write.space for write in writes}
+        owners = {codec.build_owner_prefix(write.space): write.space for write in changes}
         if self._client.is_cluster and len(owners) > 1:
             raise Unsupported(
                 f"a batch on a cluster must have one owner (tenant, user and agent); got {len(owners)}. Their keys may "
                 "be on different nodes, which share no transaction: write one batch for each"
             )
-        only_deletes = all(not isinstance(write, TaskChange) and is_removal(write) for write in writes)
+        only_deletes = all(not isinstance(write, TaskChange) and writes.is_removal(write) for write in changes)
         names = {prefix: b"" if only_deletes else codec.encode_owner(space) for prefix, space in owners.items()}
-        tasks = list(dict.fromkeys((write.space, write.task) for write in writes if isinstance(write, _AnyTaskWrite)))
-        rows, is_current = {name: self._cached_rows.get(name, b"") for name in tasks}, not tasks
+        tasks = list(dict.fromkeys((write.space, write.task) for write in changes if isinstance(write, _AnyTaskWrite)))
+        rows, is_current = {name: self.cached_rows.get(name, b"") for name in tasks}, not tasks
         keys, batch_id, erased_fence = [prefix + b"done" for prefix in owners], self._create_id(), b""
         for _ in range(_MAX_ATTEMPTS):
             now = self._clock()
             try:
-                batch = build_batch(writes, rows, now)
+                batch = build_batch(changes, rows, now)
             except RecollectError:
                 if is_current:
                     raise
@@ -280,10 +266,7 @@ class RedisCommitter:
         highest = await self._client.execute("ZSCORE", codec.ERASED_FENCE_KEY, codec.ERASED_FENCE_KEY)
         return b"%d" % int(float(highest or 0))
 
-    def clear_cache(self) -> None:
-        self._cached_rows.clear()
-
     def _cache_rows(self, rows: TaskRows) -> None:
-        if len(self._cached_rows) + len(rows) > _MAX_CACHED_ROWS:
-            self._cached_rows.clear()
-        self._cached_rows.update(rows)
+        if len(self.cached_rows) + len(rows) > _MAX_CACHED_ROWS:
+            self.cached_rows.clear()
+        self.cached_rows.update(rows)

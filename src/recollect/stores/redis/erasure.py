@@ -17,33 +17,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, get_args
 
 from redis import exceptions
 
 from recollect.errors import Conflict, Unsupported
-from recollect.stores.codec import (
-    DECODE_ERRORS,
-    decode_choice,
-    decode_counts,
-    decode_optional_time,
-    decode_text,
-    decode_text_mapping,
-    decode_texts,
-    decode_time,
-    detect_corruption,
-    detects_corruption,
-)
-from recollect.stores.erasure import (
-    ByteScan,
-    ErasureChange,
-    ErasurePhase,
-    ErasureReceipt,
-    ErasureRecord,
-    ErasureSelection,
-    ErasureStore,
-    require_erasure,
-)
+from recollect.stores import erasure
+from recollect.stores.codec import DECODE_ERRORS, detect_corruption
+from recollect.stores.erasure import ByteScan, ErasureChange, ErasureRecord, ErasureSelection, ErasureStore
 from recollect.stores.redis import codec
 from recollect.stores.redis.client import RedisClient, RedisPrimary
 from recollect.stores.redis.codec import encode_text
@@ -72,16 +52,6 @@ _LOCAL_HOSTS = ("localhost", "127.", "::1", "/")
 _CHUNK_BYTES = 1 << 22
 # Snapshots are compressed, so they are also checked by their age.
 _SNAPSHOT_HEADERS = (b"REDIS", b"VALKEY")
-# The fields of a row of the ledger, next to its key and receipt.
-_ROW_FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
-    "subject": decode_text,
-    "parts": decode_texts,
-    "requested_at": decode_time,
-    "elsewhere": decode_text_mapping,
-    "phase": partial(decode_choice, known=get_args(ErasurePhase)),
-    "deleted_at": decode_optional_time,
-    "erased": decode_counts,
-}
 
 
 @dataclass(slots=True)
@@ -132,12 +102,12 @@ class RedisErasures(ErasureStore):
         if not rows:  # The salt would be written, which a full server refuses.
             return []
         salt = await self.salt()
-        found = {id: _decode_erasure(id.decode(), row, salt) for id, row in rows.items()}
+        found = {id: codec.decode_erasure(id.decode(), row, salt) for id, row in rows.items()}
         chain = [id for id in await self._client.execute("LRANGE", _CHAIN_KEY, 0, -1) if id in found]
         waiting = sorted((row.requested_at, id) for id, row in found.items() if row.phase != "complete")
         erased = {row.id: Counter(row.erased) for row in found.values()}
         for value in (await self._client.execute("HGETALL", _COUNTS_KEY)).values():
-            id, counts = _decode_marker(value)
+            id, counts = codec.decode_marker(value)
             erased.setdefault(id, Counter()).update(counts)
         return [
             replace(found[id], erased=dict(erased[found[id].id]), evidence=await self._load_evidence(id, found[id].key))
@@ -154,19 +124,19 @@ class RedisErasures(ErasureStore):
 
     async def _load_row(self, id: str) -> ErasureRecord | None:
         row = await self._client.execute("HGET", _ROWS_KEY, encode_text(id))
-        return None if row is None else _decode_erasure(id, row, await self.salt())
+        return None if row is None else codec.decode_erasure(id, row, await self.salt())
 
     async def change_erasure(self, id: str, change: ErasureChange) -> ErasureRecord:
         if await self._client.execute("HEXISTS", _ROWS_KEY, encode_text(id)):
             await self.recover_counts()
         for _ in range(_MAX_SWAP_ATTEMPTS):
             seen = await self._client.execute("HGET", _ROWS_KEY, encode_text(id))
-            before = None if seen is None else _decode_erasure(id, seen, await self.salt())
+            before = None if seen is None else codec.decode_erasure(id, seen, await self.salt())
             link = await self._client.execute("LINDEX", _CHAIN_KEY, -1)
             last = None if link is None else await self._load_row(link.decode())
             row = change(before, None if last is None else last.receipt)
             is_finished = row.receipt is not None and (before is None or before.receipt is None)
-            args = (encode_text(id), seen or b"", _encode_erasure(row), (link or b"") if is_finished else b"-")
+            args = (encode_text(id), seen or b"", codec.encode_erasure(row), (link or b"") if is_finished else b"-")
             if await self._client.run_script("swap", (_ROWS_KEY, _CHAIN_KEY), args) == b"ok":
                 return row
         raise Conflict(f"too many processes work on erasure {id} at once; try again later")
@@ -186,7 +156,7 @@ class RedisErasures(ErasureStore):
     # Deletion
 
     async def wipe(self, id: str, doomed: ErasureSelection) -> None:
-        key = require_erasure(id, await self._load_row(id)).key
+        key = erasure.require_erasure(id, await self._load_row(id)).key
         await self.recover_counts()
         owners: dict[bytes, tuple[list[Space], list[DropTask]]] = {}
         for space in doomed.spaces:
@@ -275,7 +245,7 @@ class RedisErasures(ErasureStore):
 
     async def purge_copies(self, *, thorough: bool = False, deferrable: bool = False) -> bool:
         """Have every append-only file and snapshot rewritten; return False if a server refused."""
-        self._committer.clear_cache()
+        self._committer.cached_rows.clear()
         problems = [await self._rewrite_files(node) for node in await self._client.list_primaries()]
         self._blockers = tuple(filter(None, problems))
         return not self._blockers
@@ -287,9 +257,8 @@ class RedisErasures(ErasureStore):
         for node in await self._client.list_primaries():
             files, unseen = RedisDataFiles.locate(node.host, await self._client.read_config(node)), []
             if files is None:
-                unseen.append(
-                    f"the files of {node.address}: not readable here; only the server reports that it rewrote them"
-                )
+                reason = "not readable here; only the server reports that it rewrote them"
+                unseen.append(f"the files of {node.address}: {reason}")
             else:
                 file_scan, pieces = await asyncio.to_thread(files.scan, traces, deleted_at_micros)
                 scan, found = scan.merge(file_scan), found | pieces
@@ -318,9 +287,8 @@ class RedisErasures(ErasureStore):
             if refused:
                 return _REWRITE_REFUSED.format(node.address, "snapshot", refused, "BGSAVE")
         if files is not None and not await _wait_until_done(lambda: asyncio.to_thread(files.has_leftovers)):
-            return (
-                f"{node.address} has not removed its old append-only file from {files.directory} yet; try again later"
-            )
+            kept = f"its old append-only file from {files.directory}"
+            return f"{node.address} has not removed {kept} yet; try again later"
         return ""
 
     async def _request_rewrite(self, node: RedisPrimary, command: str, running: Sequence[str], status: str) -> str:
@@ -400,31 +368,6 @@ def _encode_evidence(deleted_at_micros: int, traces: DeletionTraces) -> bytes:
 def _decode_evidence(key: bytes, packed: bytes) -> tuple[int, DeletionTraces]:
     """Return the server's time of the deletion in microseconds, and the traces to search for."""
     return int.from_bytes(packed[:8], "little"), DeletionTraces.from_bytes(key, packed[8:])
-
-
-def _encode_erasure(erasure: ErasureRecord) -> bytes:
-    receipt = None if erasure.receipt is None else erasure.receipt.as_json()
-    row = {name: getattr(erasure, name) for name in _ROW_FIELDS}
-    return codec.encode_json(row | {"key": erasure.key.hex(), "receipt": receipt})
-
-
-def _decode_erasure(id: str, row: bytes, salt: bytes) -> ErasureRecord:
-    """Return a row of the ledger. Rows of release 0.1 have no key: their evidence is keyed by the salt."""
-    with detect_corruption(f"the row of erasure {id!r:.80}"):
-        fields: dict[str, Any] = json.loads(row)
-        return ErasureRecord(
-            id=id,
-            key=bytes.fromhex(fields["key"]) if "key" in fields else salt,
-            receipt=None if fields["receipt"] is None else ErasureReceipt.from_json(fields["receipt"]),
-            **{name: decode(name, fields[name]) for name, decode in _ROW_FIELDS.items()},
-        )
-
-
-@detects_corruption("the counts of a deletion")
-def _decode_marker(value: bytes) -> tuple[str, dict[str, int]]:
-    """Return the id of the erasure and the number of deleted rows by tier."""
-    id, counts = json.loads(value)
-    return decode_text("erasure", id), decode_counts("counts", counts)
 
 
 def _extract_texts(value: bytes) -> list[bytes]:

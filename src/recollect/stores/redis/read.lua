@@ -10,9 +10,7 @@
 
 local prefix, now, what, own = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local function lives(header)
-    return now == '' or string.sub(header, 1, 20) > now
-end
+local function lives(header) return now == '' or string.sub(header, 1, 20) > now end
 
 local function read(space, limit, wanted, after)
     local order, ids, from = prefix .. 'order:' .. space, {}, 0
@@ -25,9 +23,7 @@ local function read(space, limit, wanted, after)
         else
             page = redis.call('ZRANGEBYSCORE', order, '(' .. after, '+inf', 'LIMIT', from, page_size)
         end
-        if #page == 0 then
-            break
-        end
+        if #page == 0 then break end
         for _, header in ipairs(page) do
             if #ids < limit and wanted(header) then
                 table.insert(ids, string.sub(header, 51 + tonumber(string.sub(header, 41, 50))))
@@ -46,9 +42,7 @@ end
 
 if what == 'entries' then
     local first_time, end_time, kinds = ARGV[7], ARGV[8], {}
-    for n = 9, #ARGV do
-        kinds[ARGV[n]] = true
-    end
+    for n = 9, #ARGV do kinds[ARGV[n]] = true end
     local function wanted(header)
         local time = string.sub(header, 21, 40)
         return lives(header) and time >= first_time and (end_time == '' or time < end_time)
@@ -61,19 +55,13 @@ end
 -- The stored expiry is enough while the last entry is live. The server may have purged an expired log.
 local function time_of(space)
     local known, from = redis.call('HGET', KEYS[1], space), 0
-    if known and now ~= '' and lives(known) then
-        return string.sub(known, 21, 40)
-    end
+    if known and now ~= '' and lives(known) then return string.sub(known, 21, 40) end
     while true do
         local page = redis.call('ZREVRANGE', prefix .. 'order:' .. space, from, from + from)
         for _, header in ipairs(page) do
-            if lives(header) then
-                return string.sub(header, 21, 40)
-            end
+            if lives(header) then return string.sub(header, 21, 40) end
         end
-        if #page == 0 then
-            return nil
-        end
+        if #page == 0 then return nil end
         from = from + from + 1
     end
 end
@@ -84,23 +72,17 @@ if what == 'logs' then
     for _, listed in ipairs(page) do
         local space = string.sub(listed, 21)
         local time = time_of(space)
-        if time then
-            table.insert(found, {time, space})
-        end
+        if time then table.insert(found, {time, space}) end
     end
     return found
 end
 
 -- Compare names by bytes: Lua's text comparison depends on the server's locale, except for digits.
 local function before(one, other)
-    if one.time ~= other.time then
-        return one.time < other.time
-    end
+    if one.time ~= other.time then return one.time < other.time end
     for n = 1, math.min(#one.space, #other.space) do
         local left, right = string.byte(one.space, n), string.byte(other.space, n)
-        if left ~= right then
-            return left < right
-        end
+        if left ~= right then return left < right end
     end
     return #one.space < #other.space
 end
@@ -112,9 +94,7 @@ local function newest(most)
         local page = redis.call('ZREVRANGE', KEYS[2], from, from + 49)
         for _, listed in ipairs(page) do
             local log = {time = string.sub(listed, 1, 20), space = string.sub(listed, 21)}
-            if #picked == most and before(log, picked[1]) then
-                return picked
-            end
+            if #picked == most and before(log, picked[1]) then return picked end
             log.time = log.space ~= own and time_of(log.space)
             if log.time and (#picked < most or before(picked[1], log)) then
                 local place = #picked + 1
@@ -122,14 +102,10 @@ local function newest(most)
                     place = place - 1
                 end
                 table.insert(picked, place, log)
-                if #picked > most then
-                    table.remove(picked, 1)
-                end
+                if #picked > most then table.remove(picked, 1) end
             end
         end
-        if #page < 50 then
-            break
-        end
+        if #page < 50 then break end
         from = from + 50
     end
     return picked
