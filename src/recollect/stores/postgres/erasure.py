@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,29 +19,12 @@ import numpy as np
 from psycopg import errors, sql
 
 from recollect.errors import Conflict
+from recollect.stores import erasure
 from recollect.stores.codec import detect_corruption, detects_corruption
-from recollect.stores.erasure import (
-    ByteScan,
-    ErasureChange,
-    ErasureReceipt,
-    ErasureRecord,
-    ErasureSelection,
-    ErasureStore,
-    require_erasure,
-)
+from recollect.stores.erasure import ByteScan, ErasureChange, ErasureRecord, ErasureSelection, ErasureStore
 from recollect.stores.filters import iter_metadata_paths
-from recollect.stores.postgres.batch import plan_writes, split_by_tenant
+from recollect.stores.postgres import codec
 from recollect.stores.postgres.connections import PostgresConnection, Rows, SqlParams, get_first_line
-from recollect.stores.postgres.row_codec import (
-    OF_SPACE_SQL,
-    build_handle,
-    build_space_handle,
-    decode_timestamp,
-    encode_value,
-    escape_text,
-    load_metadata,
-    unescape_text,
-)
 from recollect.stores.postgres.transactions import PostgresServer, PostgresTransaction
 from recollect.stores.traces import PIECE_BYTES, DeletionTraces, select_pieces
 from recollect.stores.writes import Delete, Drop, DropTask, Put, Write
@@ -86,10 +69,10 @@ class PostgresErasure(ErasureStore):
             before = await _load_erasure(work, id)
             link, last = next(iter(await work.fetch_rows(_GET_LAST_RECEIPT)), (0, None))
             with detect_corruption("the last receipt in the ledger of erasures"):
-                row = change(before, None if last is None else ErasureReceipt.from_json(json.loads(last)))
+                row = change(before, None if last is None else erasure.ErasureReceipt.from_json(json.loads(last)))
             if is_finished := row.receipt is not None and (before is None or before.receipt is None):
-                evidence = PostgresEvidence.unpack(b"", row.evidence)
-                row = replace(row, evidence=replace(evidence, traces=evidence.traces.sample).packed)
+                spaces, partitions, traces = _decode_evidence(b"", row.evidence)
+                row = replace(row, evidence=_encode_evidence(spaces, partitions, traces.sample))
             await _save_erasure(work, row, link + 1 if is_finished else None)
             return row
 
@@ -102,44 +85,34 @@ class PostgresErasure(ErasureStore):
         return not self._cleanup_blockers
 
     async def scan(self, evidence: bytes, key: bytes) -> ByteScan:
-        unpacked = PostgresEvidence.unpack(key, evidence)
         # Reported once, by the scan after the cleanup: a scan also verifies receipts of long ago.
         blockers, self._cleanup_blockers = tuple(self._cleanup_blockers), []
         uncleared, self._uncleared = self._uncleared, _UNCLEARED
         async with self._server.open_connection() as connection:
-            scan = await _scan_for_evidence(connection, unpacked, is_cleared=uncleared is None)
+            scan = await _scan_for_evidence(connection, _decode_evidence(key, evidence), is_cleared=uncleared is None)
         hint = "" if self.receipts else "; name a file in the URL (?receipts=PATH): a restored one brings data back"
         unseen = (*scan.unseen, uncleared, f"backups and dumps from before the erasure{hint}")
         return replace(scan, waits=blockers, unseen=tuple(filter(None, unseen)))
 
 
-# Evidence.
+# Evidence: numbers of erased spaces, which are never reused, numbers of partitions, and hashes of data.
 
 _HEADER_BYTES = 4
+_Evidence = tuple[set[tuple[int, int]], set[int], DeletionTraces]
+"""The partition and number of each space that was erased as a whole, the partitions, and the hashes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresEvidence:
-    """The evidence of deletions: numbers of erased spaces, which are never reused, partitions, and hashes of data."""
+def _decode_evidence(key: bytes, packed: bytes) -> _Evidence:
+    if not packed:
+        return set(), set(), DeletionTraces.from_pieces(key, [])
+    end = _HEADER_BYTES + int.from_bytes(packed[:_HEADER_BYTES], "little")
+    spaces, partitions = json.loads(packed[_HEADER_BYTES:end])
+    return {(part, number) for part, number in spaces}, set(partitions), DeletionTraces.from_bytes(key, packed[end:])
 
-    spaces: frozenset[tuple[int, int]]
-    """The partition and number of each space that was erased as a whole."""
-    partitions: frozenset[int]
-    traces: DeletionTraces
 
-    @classmethod
-    def unpack(cls, key: bytes, packed: bytes) -> PostgresEvidence:
-        if not packed:
-            return cls(frozenset(), frozenset(), DeletionTraces.from_pieces(key, []))
-        size = int.from_bytes(packed[:_HEADER_BYTES], "little")
-        spaces, partitions = json.loads(packed[_HEADER_BYTES : _HEADER_BYTES + size])
-        traces = DeletionTraces.from_bytes(key, packed[_HEADER_BYTES + size :])
-        return cls(frozenset((part, number) for part, number in spaces), frozenset(partitions), traces)
-
-    @property
-    def packed(self) -> bytes:
-        header = json.dumps([sorted(self.spaces), sorted(self.partitions)]).encode()
-        return len(header).to_bytes(_HEADER_BYTES, "little") + header + self.traces.as_bytes
+def _encode_evidence(spaces: set[tuple[int, int]], partitions: set[int], traces: DeletionTraces) -> bytes:
+    header = json.dumps([sorted(spaces), sorted(partitions)]).encode()
+    return len(header).to_bytes(_HEADER_BYTES, "little") + header + traces.as_bytes
 
 
 # Ledger.
@@ -147,10 +120,7 @@ class PostgresEvidence:
 # Its holder is the only writer of the ledger.
 LEDGER_LOCKS = {0x5265636F_00000003: False}
 
-_ERASURE_COLUMNS = (
-    "id", "subject", "parts", "elsewhere", "phase", "requested_at", "deleted_at", "erased", "rederived", "evidence",
-    "receipt", "key",
-)  # fmt: skip
+_ERASURE_COLUMNS = [field.name for field in fields(ErasureRecord)]
 _SELECT_ERASURES = f"select {', '.join(_ERASURE_COLUMNS)} from recollect.erasures"  # noqa: S608 - constant names
 _LIST_ERASURES = f"""
     {_SELECT_ERASURES} where phase <> 'complete' or not %(unfinished)s order by link nulls last, requested_at, id
@@ -159,8 +129,7 @@ _GET_ERASURE = f"{_SELECT_ERASURES} where id = %(id)s"
 
 _SAVE_ERASURE = f"""
     insert into recollect.erasures ({", ".join(_ERASURE_COLUMNS)}, link)
-    values ({", ".join(f"%({name})s" for name in _ERASURE_COLUMNS)}, %(link)s)
-    on conflict (id) do update
+    values ({", ".join(f"%({name})s" for name in _ERASURE_COLUMNS)}, %(link)s) on conflict (id) do update
     set phase = excluded.phase, deleted_at = excluded.deleted_at, erased = excluded.erased,
         rederived = excluded.rederived, evidence = excluded.evidence, receipt = excluded.receipt, key = excluded.key,
         link = coalesce(erasures.link, excluded.link)
@@ -176,15 +145,14 @@ async def _load_erasure(work: PostgresTransaction, id: str) -> ErasureRecord | N
 
 async def _save_erasure(work: PostgresTransaction, record: ErasureRecord, link: int | None = None) -> None:
     """Insert or replace a row of the ledger; `link` is its place in the chain."""
-    columns = record.as_json_columns()
-    times = {name: encode_value(columns[name]) for name in ("requested_at", "deleted_at")}
-    await work.execute(_SAVE_ERASURE, {**columns, **times, "link": link})
+    columns = {name: codec.encode_value(value) for name, value in record.as_json_columns().items()}
+    await work.execute(_SAVE_ERASURE, {**columns, "link": link})
 
 
 @detects_corruption("a row of the ledger of erasures")
 def _decode_erasure(row: tuple[Any, ...]) -> ErasureRecord:
     values = dict(zip(_ERASURE_COLUMNS, row, strict=True))
-    times = {name: decode_timestamp(values[name]) for name in ("requested_at", "deleted_at")}
+    times = {name: codec.decode_timestamp(values[name]) for name in ("requested_at", "deleted_at")}
     return ErasureRecord.from_json_columns(**values | times)
 
 
@@ -198,15 +166,12 @@ SET_LOCK_TIMEOUT = "set local lock_timeout = '3s'"
 _NOTE_PARTITIONS = """
     insert into recollect.wiped (part, server, xid)
     select unnest(%s::bigint[]), (select system_identifier from pg_control_system()), pg_current_xact_id()
-    on conflict (part) do update
-    set server = excluded.server, xid = excluded.xid
+    on conflict (part) do update set server = excluded.server, xid = excluded.xid
 """
 # Transaction ids of another server mean nothing here, so its partitions are rewritten again.
 _RESET_AFTER_SERVER_CHANGE = """
-    update recollect.wiped
-    set server = here.system_identifier, xid = pg_current_xact_id()
-    from pg_control_system() here
-    where server <> here.system_identifier
+    update recollect.wiped set server = here.system_identifier, xid = pg_current_xact_id()
+    from pg_control_system() here where server <> here.system_identifier
 """
 _LIST_PENDING_PARTITIONS = "select part, xid::text from recollect.wiped order by part"
 # Another erasure may have touched the partition meanwhile.
@@ -234,11 +199,6 @@ _STILL_VISIBLE_MESSAGE = (
 _LOCK_ERRORS = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
 
 
-async def note_partitions(connection: PostgresConnection, numbers: list[int]) -> None:
-    """Note in the deleting transaction that these partitions have to be rewritten."""
-    await connection.execute(_NOTE_PARTITIONS, (numbers,))
-
-
 async def _rewrite_partitions(connection: PostgresConnection) -> list[str]:
     """Rewrite the partitions from which something was erased. Return what blocks it, as sentences."""
     blockers: dict[str, None] = {}
@@ -247,10 +207,8 @@ async def _rewrite_partitions(connection: PostgresConnection) -> list[str]:
         try:
             blocker = await _rewrite_tables(connection, number, xid)
         except _LOCK_ERRORS as error:
-            blocker = (
-                f"another session holds a table to rewrite ({get_first_line(error)}); retry later with: "
-                "recollect lifecycle"
-            )
+            reason = get_first_line(error)
+            blocker = f"another session holds a table to rewrite ({reason}); retry later with: recollect lifecycle"
         except errors.InsufficientPrivilege as error:
             blocker = (
                 f"this user may not rewrite tables ({get_first_line(error)}); run as their owner: recollect lifecycle "
@@ -306,8 +264,7 @@ _LIST_ANALYZED_TABLES = """
 _FIND_PLACEHOLDER_TENANTS = """
     select array_agg(tenant)
     from (
-        select distinct on (part) chr(2) || number as tenant
-        from generate_series(0, 15) part
+        select distinct on (part) chr(2) || number as tenant from generate_series(0, 15) part
         cross join generate_series(1, 1000) number
         where satisfies_hash_partition('recollect.spaces'::regclass, 16, part, chr(2) || number)
     ) picked
@@ -319,8 +276,7 @@ _INSERT_PLACEHOLDER_ROWS = """
             attname,
             case when attname = 'tenant' then tenant when atttypid = 'halfvec'::regtype then '[0]' else '0' end
         )
-        from pg_attribute
-        where attrelid = {name}::regclass and attnum > 0 and not attisdropped
+        from pg_attribute where attrelid = {name}::regclass and attnum > 0 and not attisdropped
     ))).*
     from unnest(%s::text[]) tenant
 """
@@ -398,15 +354,10 @@ async def _switch_wal(connection: PostgresConnection) -> None:
 
 _SCAN_CHUNK_BYTES = 1 << 22
 
-_CAN_READ_FILES = """
-    select has_function_privilege('pg_read_binary_file(text, bigint, bigint, boolean)', 'execute')
-        and has_function_privilege('pg_ls_waldir()', 'execute')
-"""
 # Tables and their indexes and TOAST tables.
 _LIST_FILES = """
     with ours as (
-        select c.oid, c.reltoastrelid
-        from pg_class c
+        select c.oid, c.reltoastrelid from pg_class c
         where (c.relnamespace = 'recollect'::regnamespace and c.relname = any(%(names)s))
             or (%(is_cleared)s and c.oid = 'pg_catalog.pg_statistic'::regclass)
     ),
@@ -430,8 +381,10 @@ _COUNT_LEFTOVERS = """
         (select count(distinct (space, term)) from recollect.postings where space = any(%(spaces)s))
 """
 
-_GET_COPY_SETTINGS = """
-    select current_setting('archive_mode') <> 'off',
+_GET_SERVER_SETTINGS = """
+    select has_function_privilege('pg_read_binary_file(text, bigint, bigint, boolean)', 'execute')
+            and has_function_privilege('pg_ls_waldir()', 'execute'),
+        current_setting('archive_mode') <> 'off',
         exists (select 1 from pg_stat_replication) or exists (select 1 from pg_replication_slots),
         current_setting('log_statement') in ('mod', 'all')
             or current_setting('log_min_duration_statement') <> '-1'
@@ -446,30 +399,34 @@ _COPY_PLACES = (
 _FILES_NOT_READ_MESSAGE = "the server's files, which this user may not read: its tables were rewritten"
 
 
-async def _scan_for_evidence(
-    connection: PostgresConnection, evidence: PostgresEvidence, *, is_cleared: bool
-) -> ByteScan:
+async def _scan_for_evidence(connection: PostgresConnection, evidence: _Evidence, *, is_cleared: bool) -> ByteScan:
     """Search the tables, and the server's files if the user may read them, for what was erased."""
-    traces, found, size = evidence.traces, set[int](), 0
+    spaces, partitions, traces = evidence
+    found, size = set[int](), 0
     async with connection.transaction():
         await connection.execute("set local recollect.everyone = 'on'")
-        numbers = [number for _, number in evidence.spaces]
-        [[leftovers, terms]] = await connection.fetch_rows(_COUNT_LEFTOVERS, {"spaces": numbers})
-        [has_copies] = await connection.fetch_rows(_GET_COPY_SETTINGS)
+        numbers = {"spaces": [number for _, number in spaces]}
+        [[leftovers, terms]] = await connection.fetch_rows(_COUNT_LEFTOVERS, numbers)
+        [(can_read, *has_copies)] = await connection.fetch_rows(_GET_SERVER_SETTINGS)
         unseen = tuple(place for place, is_used in zip(_COPY_PLACES, has_copies, strict=True) if is_used)
         scan = ByteScan(pieces=len(traces), of=traces.total, found=leftovers, words=terms, unseen=unseen)
-        [[can_read]] = await connection.fetch_rows(_CAN_READ_FILES)
         if not can_read:
             return replace(scan, unseen=(_FILES_NOT_READ_MESSAGE, *unseen))
         # The files of the erased partitions, and those of the statistics and the WAL if they were cleared.
-        names = [f"{table}_{part}" for table in PARTITIONED_TABLES for part in evidence.partitions]
+        names = [f"{table}_{part}" for table in PARTITIONED_TABLES for part in partitions]
         values = {"names": [*names, "meta", "erasures", "wiped"], "is_cleared": is_cleared}
         paths = [path for (path,) in await connection.fetch_rows(_LIST_FILES, values)]
         for path in paths:
             async for data in _read_file(connection, path):
                 size += min(len(data), _SCAN_CHUNK_BYTES)
                 found |= await asyncio.to_thread(traces.find_in, [data])
-        shared = await _find_shared_pieces(connection, traces, found)
+        shared: set[int] = set()  # existing rows contain them too
+        for table in _DATA_COLUMNS:
+            async for rows in _stream_data(connection, table):
+                if found <= shared:
+                    break
+                data = b"\0".join(value for row in rows for value in row)
+                shared |= await asyncio.to_thread(traces.find_in, [data]) & found
     return replace(scan, files=len(paths), bytes=size, shared=len(shared), found=leftovers + len(found - shared))
 
 
@@ -490,30 +447,18 @@ async def _read_file(connection: PostgresConnection, path: str) -> AsyncIterator
             return
 
 
-async def _find_shared_pieces(connection: PostgresConnection, traces: DeletionTraces, found: set[int]) -> set[int]:
-    """Return the pieces that existing rows contain too."""
-    shared: set[int] = set()
-    for table in _DATA_COLUMNS:
-        async for rows in _stream_data(connection, table):
-            if found <= shared:
-                return shared
-            data = b"\0".join(value for row in rows for value in row)
-            shared |= await asyncio.to_thread(traces.find_in, [data]) & found
-    return shared
-
-
 # Deletion.
 
 _FIND_SPACE = """
     select id, next_seq, substring(tableoid::regclass::text from '[0-9]+$')::bigint from recollect.spaces
     where tenant = %(tenant)s and handle = %(handle)s
 """
-_PLACE_OF_ITEM = f"place = (select place from recollect.records where {OF_SPACE_SQL} and handle = %(name)s)"  # noqa: S608
-_SELECT_PATHS = f"select path from recollect.paths where {OF_SPACE_SQL}"  # noqa: S608 - a constant clause, here and below
-_SELECT_METADATA = f"select metadata from recollect.records where {OF_SPACE_SQL} and metadata <> '{{}}'"  # noqa: S608
-_DELETE_PATHS = f"delete from recollect.paths where {OF_SPACE_SQL} and path = any(%(paths)s)"  # noqa: S608
+_PLACE_OF_ITEM = f"place = (select place from recollect.records where {codec.OF_SPACE_SQL} and handle = %(name)s)"  # noqa: S608
+_SELECT_PATHS = f"select path from recollect.paths where {codec.OF_SPACE_SQL}"  # noqa: S608 - a constant clause, here and below
+_SELECT_METADATA = f"select metadata from recollect.records where {codec.OF_SPACE_SQL} and metadata <> '{{}}'"  # noqa: S608
+_DELETE_PATHS = f"delete from recollect.paths where {codec.OF_SPACE_SQL} and path = any(%(paths)s)"  # noqa: S608
 
-_DELETE_SPACE_ROWS = [f"delete from recollect.{table} where {OF_SPACE_SQL}" for table in PARTITIONED_TABLES[1:]]  # noqa: S608
+_DELETE_SPACE_ROWS = [f"delete from recollect.{table} where {codec.OF_SPACE_SQL}" for table in PARTITIONED_TABLES[1:]]  # noqa: S608
 _DELETE_SPACE = "delete from recollect.spaces where tenant = %(tenant)s and id = %(space)s"
 
 # The last fence of all erased spaces. A fence is never reused: the holder of an erased task's lease could use it.
@@ -523,74 +468,73 @@ _SAVE_LAST_FENCE = """
 """
 
 
-async def delete_selection(work: PostgresTransaction, id: str, selection: ErasureSelection) -> None:
-    """Delete what an erasure selects, and add the evidence and counts to its ledger entry."""
-    before, deletion = require_erasure(id, await _load_erasure(work, id)), _Deletion(work)
-    for space in selection.spaces:
-        await deletion.delete_space(space)
-    changed = {write.space: await deletion.find_space(write.space) for write in selection.writes}
-    for write in selection.writes:
-        if (row := changed[write.space]) is not None:
-            await deletion.collect_write(row, write)
-    if selection.writes:
-        batches = split_by_tenant(selection.writes)
-        await work.switch_tenant(batches[0].tenant)
-        results = await work.connection.run_pipeline(batches[0].reads)
-        plan = await plan_writes(work, batches, results)
-        await work.connection.run_pipeline(plan.build_statements(work))
-    for space, row in changed.items():
-        if row is not None:
-            await work.switch_tenant(space.tenant)
-            await _delete_unused_paths(work, row)
-    known = PostgresEvidence.unpack(before.key, before.evidence)
-    traces = known.traces.merge(DeletionTraces.from_pieces(before.key, deletion.pieces))
-    evidence = PostgresEvidence(known.spaces | deletion.spaces, known.partitions | deletion.partitions, traces)
-    deletion.counts.update(before.erased)
-    rederived = before.rederived + sum(isinstance(write, Put) for write in selection.writes)
-    after = replace(before, erased=deletion.counts, rederived=rederived, evidence=evidence.packed)
-    await _save_erasure(work, after)
-    await note_partitions(work.connection, sorted(deletion.partitions))
-
-
-class _Deletion:
+class Deletion:
     """Evidence and counts of what one transaction deletes. A stored space is given by its parameters in statements."""
 
     def __init__(self, work: PostgresTransaction) -> None:
         self._work = work
-        self.pieces: list[bytes] = []
-        self.spaces: set[tuple[int, int]] = set()
-        self.partitions: set[int] = set()
-        self.counts: Counter[str] = Counter()
+        self._pieces: list[bytes] = []
+        self._spaces: set[tuple[int, int]] = set()
+        self._partitions: set[int] = set()
+        self._changed: dict[Space, SqlParams | None] = {}
+        self._counts: Counter[str] = Counter()
 
-    async def find_space(self, space: Space) -> SqlParams | None:
+    async def collect(self, selection: ErasureSelection) -> None:
+        """Delete the spaces of a selection, and collect what its writes are about to delete."""
+        for space in selection.spaces:
+            await self._delete_space(space)
+        for write in selection.writes:
+            if write.space not in self._changed:
+                self._changed[write.space] = await self._find_space(write.space)
+            if (row := self._changed[write.space]) is not None:
+                await self._collect_write(row, write)
+
+    async def finish(self, id: str, selection: ErasureSelection) -> None:
+        """After the writes, add the evidence and counts to the ledger entry of the erasure."""
+        for space, row in self._changed.items():
+            if row is not None:
+                await self._work.switch_tenant(space.tenant)
+                await self._delete_unused_paths(row)
+        before = erasure.require_erasure(id, await _load_erasure(self._work, id))
+        spaces, partitions, known = _decode_evidence(before.key, before.evidence)
+        traces = known.merge(DeletionTraces.from_pieces(before.key, self._pieces))
+        evidence = _encode_evidence(spaces | self._spaces, partitions | self._partitions, traces)
+        self._counts.update(before.erased)
+        rederived = before.rederived + sum(isinstance(write, Put) for write in selection.writes)
+        after = replace(before, erased=self._counts, rederived=rederived, evidence=evidence)
+        await _save_erasure(self._work, after)
+        # These partitions have to be rewritten.
+        await self._work.connection.execute(_NOTE_PARTITIONS, (sorted(self._partitions),))
+
+    async def _find_space(self, space: Space) -> SqlParams | None:
         """Return the number of a space, the last place or fence that it has assigned, and its partition."""
         await self._work.switch_tenant(space.tenant)
-        params = {"tenant": escape_text(space.tenant), "handle": build_space_handle(space)}
+        params = {"tenant": codec.escape_text(space.tenant), "handle": codec.build_space_handle(space)}
         for number, last_seq, partition in await self._work.fetch_rows(_FIND_SPACE, params):
-            self.partitions.add(partition)
+            self._partitions.add(partition)
             return params | {"space": number, "fence": last_seq, "partition": partition}
         return None
 
-    async def delete_space(self, space: Space) -> None:
+    async def _delete_space(self, space: Space) -> None:
         """Delete a space with all its rows, and count its items, entries and tasks."""
-        if (row := await self.find_space(space)) is None:
+        if (row := await self._find_space(space)) is None:
             return
-        self.spaces.add((row["partition"], row["space"]))
+        self._spaces.add((row["partition"], row["space"]))
         await self._collect(space, dict.fromkeys(_DATA_OF_SPACE, "true"), row)
         for name in (space.tenant, row["handle"], space.user, space.agent, space.session):
-            self.pieces.extend(select_pieces(name.encode()))
+            self._pieces.extend(select_pieces(name.encode()))
         for statement in (*_DELETE_SPACE_ROWS, _DELETE_SPACE, _SAVE_LAST_FENCE):
             await self._work.execute(statement, row)
 
-    async def collect_write(self, row: SqlParams, write: Write) -> None:
+    async def _collect_write(self, row: SqlParams, write: Write) -> None:
         """Collect the data that a write is about to delete, and count its items, entries and tasks."""
         await self._work.switch_tenant(write.space.tenant)
         match write:
             case Delete():
-                row = {**row, "name": build_handle(write.id)}
+                row = {**row, "name": codec.build_handle(write.id)}
                 conditions = {"records": "handle = %(name)s", "vectors": _PLACE_OF_ITEM}
             case DropTask():
-                row = {**row, "name": build_handle(write.task)}
+                row = {**row, "name": codec.build_handle(write.task)}
                 conditions = {"tasks": "handle = %(name)s"}
                 conditions |= dict.fromkeys(("checkpoints", "steps"), "task = %(name)s")
             case Drop():
@@ -603,22 +547,18 @@ class _Deletion:
     async def _collect(self, space: Space, conditions: Mapping[str, str], row: SqlParams) -> None:
         """Collect the rows of a space that meet the condition for their table, and count items, entries and tasks."""
         for table, condition in conditions.items():
-            async for rows in _stream_data(self._work.connection, table, f"{OF_SPACE_SQL} and {condition}", row):
-                self.counts[space.tier] += len(rows) if table in ("records", "entries", "tasks") else 0
-                self.pieces.extend(piece for values in rows for value in values for piece in select_pieces(value))
+            async for rows in _stream_data(self._work.connection, table, f"{codec.OF_SPACE_SQL} and {condition}", row):
+                self._counts[space.tier] += len(rows) if table in ("records", "entries", "tasks") else 0
+                self._pieces.extend(piece for values in rows for value in values for piece in select_pieces(value))
 
-
-async def _delete_unused_paths(work: PostgresTransaction, row: SqlParams) -> None:
-    """Delete the metadata paths that no remaining item has. A path may contain a name."""
-    used = {
-        path
-        async for rows in _stream_rows(work.connection, _SELECT_METADATA, row)
-        for (metadata,) in rows
-        for path in iter_metadata_paths(load_metadata(metadata))
-    }
-    unused = [path for (path,) in await work.fetch_rows(_SELECT_PATHS, row) if unescape_text(path) not in used]
-    if unused:
-        await work.execute(_DELETE_PATHS, {**row, "paths": unused})
+    async def _delete_unused_paths(self, row: SqlParams) -> None:
+        """Delete the metadata paths that no remaining item has. A path may contain a name."""
+        used: set[str] = set()
+        async for rows in _stream_rows(self._work.connection, _SELECT_METADATA, row):
+            used.update(path for (text,) in rows for path in iter_metadata_paths(codec.load_metadata(text)))
+        paths = [path for (path,) in await self._work.fetch_rows(_SELECT_PATHS, row)]
+        if unused := [path for path in paths if codec.unescape_text(path) not in used]:
+            await self._work.execute(_DELETE_PATHS, {**row, "paths": unused})
 
 
 # Data of users.

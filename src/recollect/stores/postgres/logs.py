@@ -10,32 +10,9 @@ from typing import Any
 from recollect.clock import from_micros, to_micros
 from recollect.stores.base import Log, LogTail, TailLimits
 from recollect.stores.codec import detects_corruption
+from recollect.stores.postgres import codec
 from recollect.stores.postgres.connections import SqlParams
-from recollect.stores.postgres.row_codec import (
-    OF_SPACE_SQL,
-    SPACE_ID_SQL,
-    build_handle,
-    build_handles,
-    build_space_handle,
-    decode_space,
-    decode_timestamp,
-    dump_json,
-    encode_fields,
-    encode_json,
-    encode_space,
-    escape_text,
-    load_metadata,
-    unescape_text,
-)
-from recollect.stores.postgres.transactions import (
-    NOW_MICROS_SQL,
-    SELECT_NAMED_SQL,
-    PostgresServer,
-    SpaceBatch,
-    SpaceNumber,
-    StatementPlan,
-    StoredRows,
-)
+from recollect.stores.postgres.transactions import PostgresServer, SpaceBatch, StoredRows
 from recollect.stores.validation import check_last_seq, validate_limit
 from recollect.stores.writes import Append, Drop, Entry, LogWrite
 from recollect.types import Space
@@ -50,12 +27,11 @@ _SHOW_EXPIRED = {"now": _MIN_BIGINT}
 
 _ENTRY_FIELDS = "seq id kind content metadata importance at expires_at".split()
 _ENTRY_COLUMNS = ", ".join(f"e.{name}" for name in _ENTRY_FIELDS)
-_ENTRY_IS_LIVE = f"(e.expires_at is null or e.expires_at > {NOW_MICROS_SQL})"
+_ENTRY_IS_LIVE = f"(e.expires_at is null or e.expires_at > {codec.NOW_MICROS_SQL})"
 
 _FROM_LOG = f"""
-    select {_ENTRY_COLUMNS}
-    from recollect.entries e
-    where tenant = %(tenant)s and space = {SPACE_ID_SQL} and {_ENTRY_IS_LIVE}
+    select {_ENTRY_COLUMNS} from recollect.entries e
+    where tenant = %(tenant)s and space = {codec.SPACE_ID_SQL} and {_ENTRY_IS_LIVE}
 """  # noqa: S608 - constant clauses
 _GET_ENTRIES = f"{_FROM_LOG} and handle = any(%(handles)s)"
 _GET_RECENT_ENTRIES = f"{_FROM_LOG} and (%(every)s or kind = any(%(kinds)s)) order by seq desc limit %(limit)s"
@@ -64,11 +40,9 @@ _GET_ENTRIES_AFTER = f"""
 """
 
 _NEWEST_LOGS = f"""
-    select s.id, s.tenant, s.tier, s.owner, s.agent, s.session, last.at
-    from recollect.spaces s
+    select s.id, s.tenant, s.tier, s.owner, s.agent, s.session, last.at from recollect.spaces s
     cross join lateral (
-        select at from recollect.entries e
-        where e.tenant = %(tenant)s and e.space = s.id and {_ENTRY_IS_LIVE}
+        select at from recollect.entries e where e.tenant = %(tenant)s and e.space = s.id and {_ENTRY_IS_LIVE}
         order by e.seq desc limit 1
     ) last
     where s.tenant = %(tenant)s and s.tier = %(tier)s and s.owner = %(owner)s and s.agent = %(agent)s
@@ -80,13 +54,12 @@ _LIST_LOGS = f"select tenant, tier, owner, agent, session from ({_NEWEST_LOGS}) 
 # The first row is of the log itself, without a session, even if the log is empty.
 _GET_TAILS = f"""
     with picked as materialized (
-        select null::text as session, 0::bigint as newest, {SPACE_ID_SQL} as id, %(own)s::bigint as most
+        select null::text as session, 0::bigint as newest, {codec.SPACE_ID_SQL} as id, %(own)s::bigint as most
         union all
         select listed.session, row_number() over (order by listed.at desc, listed.session desc), listed.id, %(of_each)s
         from ({_NEWEST_LOGS}) listed
     )
-    select picked.session, {_ENTRY_COLUMNS}
-    from picked
+    select picked.session, {_ENTRY_COLUMNS} from picked
     left join lateral (
         select {_ENTRY_COLUMNS} from recollect.entries e
         where e.tenant = %(tenant)s and e.space = picked.id and {_ENTRY_IS_LIVE}
@@ -104,27 +77,25 @@ class PostgresLog(Log):
     async def entries(self, space: Space, *ids: str) -> list[Entry]:
         if not ids:
             return []
-        found = await self._read_entries(space, _GET_ENTRIES, handles=build_handles(ids))
+        found = await self._read_entries(space, _GET_ENTRIES, handles=codec.build_handles(ids))
         entries = {entry.id: entry for entry in found}
         return [entries[id] for id in dict.fromkeys(ids) if id in entries]
 
     async def recent(self, space: Space, *, limit: int = 10, kinds: Sequence[str] = ()) -> list[Entry]:
-        most, chosen = validate_limit(limit), list(map(escape_text, kinds))
+        most, chosen = validate_limit(limit), list(map(codec.escape_text, kinds))
         found = await self._read_entries(space, _GET_RECENT_ENTRIES, limit=most, every=not kinds, kinds=chosen)
         return found[::-1]
 
     async def read_tails(self, space: Space, reach: TailLimits) -> list[LogTail]:
         limits = reach.validate()
-        values = {**encode_space(space), "besides": build_space_handle(space)}
+        values = {**codec.encode_space(space), "besides": codec.build_space_handle(space)}
         values |= {"own": limits.own_entries, "others": limits.other_logs, "of_each": limits.entries_per_log}
-        tails: dict[str | None, list[Sequence[Any]]] = {}
+        tails: dict[str | None, list[Sequence[Any]]] = {None: []}
         for session, *row in await self._server.read_space(space, _GET_TAILS, **values):
             tails.setdefault(session, []).extend([row] if row[0] is not None else [])
-        own = _build_tail(space, tails.pop(None, []))
-        return [
-            own,
-            *(_build_tail(replace(space, session=unescape_text(name or "")), rows) for name, rows in tails.items()),
-        ]
+        own, *others = tails.values()
+        sessions = [replace(space, session=codec.unescape_text(name)) for name in tails if name is not None]
+        return [_build_tail(space, own), *map(_build_tail, sessions, others)]
 
     async def read(
         self,
@@ -148,18 +119,18 @@ class PostgresLog(Log):
         return [_decode_entry(row) for row in await self._server.read_space(space, statement, **values)]
 
     async def logs(self, owner: Space, *, hidden: bool = False) -> list[Space]:
-        values = {**encode_space(owner), "besides": "", "others": _NO_LIMIT, **(_SHOW_EXPIRED if hidden else {})}
-        return [decode_space(row) for row in await self._server.read_space(owner, _LIST_LOGS, **values)][::-1]
+        values = {**codec.encode_space(owner), "besides": "", "others": _NO_LIMIT, **(_SHOW_EXPIRED if hidden else {})}
+        return [codec.decode_space(row) for row in await self._server.read_space(owner, _LIST_LOGS, **values)][::-1]
 
 
 def _build_tail(space: Space, rows: Sequence[Sequence[Any]]) -> LogTail:
-    contents, kinds = [unescape_text(row[3]) for row in rows], [unescape_text(row[2]) for row in rows]
+    contents, kinds = [codec.unescape_text(row[3]) for row in rows], [codec.unescape_text(row[2]) for row in rows]
     return LogTail(space, contents, kinds, lambda at: _decode_entry(rows[at]))
 
 
 def _encode_entry(entry: Entry) -> SqlParams:
-    values = encode_fields(entry, ("id", "kind", "content", "at", "expires_at"))
-    texts = {"handle": build_handle(entry.id), "metadata": dump_json(entry.metadata)}
+    values = codec.encode_fields(entry, ("id", "kind", "content", "at", "expires_at"))
+    texts = {"handle": codec.build_handle(entry.id), "metadata": codec.dump_json(entry.metadata)}
     return {**values, **texts, "importance": float(entry.importance)}
 
 
@@ -167,20 +138,20 @@ def _encode_entry(entry: Entry) -> SqlParams:
 def _decode_entry(row: Sequence[Any]) -> Entry:
     seq, id, kind, content, metadata, importance, at, expires_at = row
     return Entry(
-        id=unescape_text(id),
-        kind=unescape_text(kind),
-        content=unescape_text(content),
-        metadata=load_metadata(metadata),
+        id=codec.unescape_text(id),
+        kind=codec.unescape_text(kind),
+        content=codec.unescape_text(content),
+        metadata=codec.load_metadata(metadata),
         importance=importance,
         at=from_micros(at),
-        expires_at=decode_timestamp(expires_at),
+        expires_at=codec.decode_timestamp(expires_at),
         seq=seq,
     )
 
 
 # Writes.
 
-SELECT_ENTRIES = SELECT_NAMED_SQL.format(table="entries", columns="t.seq")
+SELECT_ENTRIES = codec.SELECT_NAMED_SQL.format(table="entries", columns="t.seq")
 
 _INSERT_ENTRIES = """
     insert into recollect.entries (tenant, space, seq, handle, id, kind, content, metadata, importance, at, expires_at)
@@ -193,14 +164,13 @@ _INSERT_ENTRIES = """
 _APPEND_ENTRY = f"""
     with held as materialized (
         select expires_at is null or expires_at > %(now)s as live from recollect.entries
-        where {OF_SPACE_SQL} and handle = %(handle)s
+        where {codec.OF_SPACE_SQL} and handle = %(handle)s
     ),
     freed as (
-        delete from recollect.entries where {OF_SPACE_SQL} and handle = %(handle)s and expires_at <= %(now)s
+        delete from recollect.entries where {codec.OF_SPACE_SQL} and handle = %(handle)s and expires_at <= %(now)s
     ),
     numbered as (
-        update recollect.spaces
-        set next_seq = greatest(next_seq + 1, %(least)s)
+        update recollect.spaces set next_seq = greatest(next_seq + 1, %(least)s)
         where tenant = %(tenant)s and id = %(space)s and not exists (select 1 from held where live)
         returning next_seq - 1 as last
     )
@@ -210,10 +180,8 @@ _APPEND_ENTRY = f"""
 # Consecutive entries with new ids, which most are.
 _APPEND_NEW_ENTRIES = f"""
     with numbered as (
-        update recollect.spaces
-        set next_seq = next_seq + %(count)s
-        where tenant = %(tenant)s and id = %(space)s
-        returning next_seq - %(count)s as last
+        update recollect.spaces set next_seq = next_seq + %(count)s
+        where tenant = %(tenant)s and id = %(space)s returning next_seq - %(count)s as last
     )
     {_INSERT_ENTRIES}
 """  # noqa: S608 - constant clauses
@@ -221,25 +189,23 @@ _APPEND_NEW_ENTRIES = f"""
 # Deletes the newest entry beyond the cap, and all before it.
 _TRIM_LOG = f"""
     delete from recollect.entries
-    where {OF_SPACE_SQL} and seq <= (
+    where {codec.OF_SPACE_SQL} and seq <= (
         select seq from recollect.entries
-        where {OF_SPACE_SQL} and (expires_at is null or expires_at > %(now)s)
+        where {codec.OF_SPACE_SQL} and (expires_at is null or expires_at > %(now)s)
         order by seq desc limit 1 offset %(cap)s
     )
 """  # noqa: S608 - constant clauses
 
-_CLEAR_LOG = f"delete from recollect.entries where {OF_SPACE_SQL}"  # noqa: S608
+_CLEAR_LOG = f"delete from recollect.entries where {codec.OF_SPACE_SQL}"  # noqa: S608
 _DELETE_ENTRIES = f"{_CLEAR_LOG} and seq = any(%(seqs)s)"
 
 
 class PostgresLogBatch(SpaceBatch):
     """The writes of a batch to one log. Consecutive entries are appended by one statement."""
 
-    def __init__(self, plan: StatementPlan, space: Space, number: SpaceNumber, rows: StoredRows) -> None:
-        super().__init__(plan, space, number)
-        self._last_seq = number.next_seq
+    def _load(self, rows: StoredRows) -> None:
         self._used_handles = set(rows)
-        self._now = to_micros(plan.now)
+        self._now = to_micros(self._plan.now)
         self._pending: list[Append] = []
 
     def apply(self, write: LogWrite) -> None:
@@ -253,14 +219,14 @@ class PostgresLogBatch(SpaceBatch):
             self._add(_CLEAR_LOG)
 
     def _append(self, append: Append) -> None:
-        handle = build_handle(append.entry.id)
+        handle = codec.build_handle(append.entry.id)
         is_used = handle in self._used_handles
         if not is_used:
-            check_last_seq(append, self._last_seq)
+            check_last_seq(append, self._last)
         if is_used or (self._pending and self._pending[-1].cap != append.cap):
             self.add_to_plan()
         if is_used:
-            rows = encode_json([{"seq": 1, **_encode_entry(append.entry)}])
+            rows = codec.encode_json([{"seq": 1, **_encode_entry(append.entry)}])
             self._add(_APPEND_ENTRY, handle=handle, now=self._now, least=append.seq, rows=rows)
             self._trim(append.cap)
         else:
@@ -272,11 +238,11 @@ class PostgresLogBatch(SpaceBatch):
         pending, self._pending = self._pending, []
         if not pending:
             return
-        first, rows = self._last_seq, []
+        first, rows = self._last, []
         for append in pending:
-            self._last_seq = max(self._last_seq + 1, append.seq)
-            rows.append({"seq": self._last_seq - first, **_encode_entry(append.entry)})
-        self._add(_APPEND_NEW_ENTRIES, count=self._last_seq - first, rows=encode_json(rows))
+            self._last = max(self._last + 1, append.seq)
+            rows.append({"seq": self._last - first, **_encode_entry(append.entry)})
+        self._add(_APPEND_NEW_ENTRIES, count=self._last - first, rows=codec.encode_json(rows))
         self._trim(pending[-1].cap)
 
     def _trim(self, cap: int | None) -> None:

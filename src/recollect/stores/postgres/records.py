@@ -20,33 +20,14 @@ from recollect.errors import Conflict, RecollectError
 from recollect.stores.base import Records
 from recollect.stores.codec import pack_vectors
 from recollect.stores.filters import Condition, Scalar, Where, iter_metadata_paths
+from recollect.stores.postgres import codec
 from recollect.stores.postgres.connections import SqlParams
-from recollect.stores.postgres.row_codec import (
-    ITEM_COLUMNS,
-    ITEM_FIELDS,
-    OF_SPACE_SQL,
-    SPACE_ID_SQL,
-    PostgresModels,
-    build_handle,
-    build_handle_range,
-    build_handles,
-    decode_item,
-    decode_space,
-    encode_item,
-    encode_json,
-    encode_value,
-    escape_text,
-    unescape_text,
-)
 from recollect.stores.postgres.transactions import (
     LOCK_GROWTH_SQL,
     LOCK_MODELS_SQL,
-    SELECT_NAMED_SQL,
     PostgresServer,
     PostgresTransaction,
     SpaceBatch,
-    SpaceNumber,
-    StatementPlan,
     StoredRows,
 )
 from recollect.stores.validation import validate_limit
@@ -75,8 +56,8 @@ _ITEM_CLAUSES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "created_from": ("bigint", to_micros, "r.created_at >= {}"),
     "created_until": ("bigint", to_micros, "r.created_at < {}"),
     "min_importance": ("float8", float, "r.importance >= {}"),
-    "key": ("text", build_handle, "r.key_handle = {}"),
-    "ids": ("text[]", build_handles, "r.handle = any({})"),
+    "key": ("text", codec.build_handle, "r.key_handle = {}"),
+    "ids": ("text[]", codec.build_handles, "r.handle = any({})"),
 }
 _COMPARISON_SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
@@ -126,7 +107,7 @@ class PostgresFilter:
             if (value := getattr(where, name)) not in (None, 0.0):
                 clauses.append(clause.format(self._bind(encode(value), type)))
         if where.key_prefix is not None:
-            start, end = build_handle_range(where.key_prefix)
+            start, end = codec.build_handle_range(where.key_prefix)
             clauses.append(f"r.key_handle >= {self._bind(start, 'text')}")
             clauses += [] if end is None else [f"r.key_handle < {self._bind(end, 'text')}"]
             clauses.append(f"starts_with(r.key, {self._bind_scalar(where.key_prefix)})")
@@ -163,7 +144,7 @@ class PostgresFilter:
     def _build_json_test(self, condition: Condition, value: Any, test: str) -> str:
         if isinstance(value, float) and math.isinf(value):
             return "false"  # JSON has no infinity
-        json_value = json.dumps(escape_text(value) if isinstance(value, str) else value)
+        json_value = json.dumps(codec.escape_text(value) if isinstance(value, str) else value)
         return test.format(self._build_metadata_path(condition), self._bind(json_value, "jsonb"))
 
     def _build_test(self, condition: Condition, kind: str, test: str) -> str:
@@ -181,7 +162,7 @@ class PostgresFilter:
 
     def _bind_scalar(self, value: Any) -> str:
         if isinstance(value, str):
-            return self._bind(escape_text(value), "text")
+            return self._bind(codec.escape_text(value), "text")
         # As text: a float would round an integer of more than 53 bits.
         return self._bind(repr(value), "numeric")
 
@@ -192,24 +173,20 @@ class PostgresFilter:
 
 
 def _get_kind(value: Scalar | tuple[Scalar, ...]) -> str:
-    match value:
-        case None | bool():
-            return str(value)
-        case int() | float():
-            return "number"
-        case _:
-            return "text"
+    if value is None or isinstance(value, bool):
+        return str(value)
+    return "number" if isinstance(value, int | float) else "text"
 
 
 # Reads.
 
 # Statements that depend on a Where end with its clauses, which are constants and placeholders.
-_FROM_ITEMS = f"from recollect.records r where r.tenant = %(tenant)s and r.space = {SPACE_ID_SQL}"
-GET_ITEMS = f"select {ITEM_COLUMNS} {_FROM_ITEMS} and r.handle = any(%(handles)s)"
-_FIND_ITEMS = f"select {ITEM_COLUMNS} {_FROM_ITEMS} and "
-_LIST_PATHS = f"select path from recollect.paths where tenant = %(tenant)s and space = {SPACE_ID_SQL}"  # noqa: S608
+_FROM_ITEMS = f"from recollect.records r where r.tenant = %(tenant)s and r.space = {codec.SPACE_ID_SQL}"
+GET_ITEMS = f"select {codec.ITEM_COLUMNS} {_FROM_ITEMS} and r.handle = any(%(handles)s)"
+_FIND_ITEMS = f"select {codec.ITEM_COLUMNS} {_FROM_ITEMS} and "
+_LIST_PATHS = f"select path from recollect.paths where tenant = %(tenant)s and space = {codec.SPACE_ID_SQL}"  # noqa: S608
 _GET_LAST_TURNS = f"""
-    select {ITEM_COLUMNS} {_FROM_ITEMS} and r.session_handle = %(session)s
+    select {codec.ITEM_COLUMNS} {_FROM_ITEMS} and r.session_handle = %(session)s
     order by r.position desc, r.id desc limit %(limit)s
 """
 GET_TOTAL_SIZE = """
@@ -219,30 +196,23 @@ GET_TOTAL_SIZE = """
 
 # Models.
 
-MODELS_JSON_SQL = """
-    (select json_object_agg(name, value) from recollect.meta where name in ('model', 'generation', 'preparing'))
-"""
-_GET_MODELS = f"select {MODELS_JSON_SQL}"
-ACTIVE_GENERATION_SQL = "coalesce((select value from recollect.meta where name = 'generation'), 'a')"
-ACTIVE_DIM_SQL = "(select value::json ->> 'dim' from recollect.meta where name = 'model')"
+_GET_MODELS = f"select {codec.MODELS_JSON_SQL}"
 _SAVE_MODELS = """
     insert into recollect.meta (name, value) select * from json_each_text(%(models)s::json)
     on conflict (name) do update set value = excluded.value
 """
 _GET_FULL_ITEMS = f"""
-    select {ITEM_COLUMNS}, r.terms, (
-        select array_agg(v.data order by v.part)
-        from recollect.vectors v
+    select {codec.ITEM_COLUMNS}, r.terms, (
+        select array_agg(v.data order by v.part) from recollect.vectors v
         where v.tenant = r.tenant and v.space = r.space and v.place = r.place
-            and v.generation = {ACTIVE_GENERATION_SQL}::"char"
-    ), {MODELS_JSON_SQL}
+            and v.generation = {codec.ACTIVE_GENERATION_SQL}::"char"
+    ), {codec.MODELS_JSON_SQL}
     {_FROM_ITEMS} and r.handle = any(%(handles)s)
 """  # noqa: S608
 _DELETE_GENERATION = "delete from recollect.vectors where generation = %(generation)s"
 # Items without vectors of the prepared model.
 _FIND_UNEMBEDDED = f"""
-    select s.tenant, s.tier, s.owner, s.agent, s.session, {ITEM_COLUMNS}
-    from recollect.records r
+    select s.tenant, s.tier, s.owner, s.agent, s.session, {codec.ITEM_COLUMNS} from recollect.records r
     join recollect.spaces s on s.tenant = r.tenant and s.id = r.space
     where not exists (
         select 1 from recollect.vectors v
@@ -252,17 +222,17 @@ _FIND_UNEMBEDDED = f"""
 """  # noqa: S608
 
 
-async def load_models(work: PostgresTransaction) -> PostgresModels:
+async def load_models(work: PostgresTransaction) -> codec.PostgresModels:
     [[models]] = await work.fetch_rows(_GET_MODELS)
-    return PostgresModels.parse(models)
+    return codec.PostgresModels.parse(models)
 
 
-async def _save_models(work: PostgresTransaction, models: PostgresModels) -> PostgresModels:
+async def _save_models(work: PostgresTransaction, models: codec.PostgresModels) -> codec.PostgresModels:
     await work.execute(_SAVE_MODELS, {"models": models.encode()})
     return models
 
 
-async def _bind_model(work: PostgresTransaction, model: Model) -> PostgresModels:
+async def _bind_model(work: PostgresTransaction, model: Model) -> codec.PostgresModels:
     """Make the model the active one if there is none. Raise `EmbeddingModelMismatch` if there is another."""
     await work.execute(LOCK_GROWTH_SQL)
     models = await load_models(work)
@@ -270,7 +240,7 @@ async def _bind_model(work: PostgresTransaction, model: Model) -> PostgresModels
     return await _save_models(work, replace(models, active=model))
 
 
-async def _prepare_model(work: PostgresTransaction, model: Model) -> PostgresModels:
+async def _prepare_model(work: PostgresTransaction, model: Model) -> codec.PostgresModels:
     """Start or continue to prepare a model. Vectors of another unfinished model are deleted."""
     models = await load_models(work)
     if models.preparing == model and models.active is not None:
@@ -301,19 +271,20 @@ class PostgresRecords(Records):
         if not ids:
             return []
         await self._flush_accesses()
-        found = {item.id: item for item in await self._read_items(space, GET_ITEMS, handles=build_handles(ids))}
+        found = {item.id: item for item in await self._read_items(space, GET_ITEMS, handles=codec.build_handles(ids))}
         return [found[id] for id in dict.fromkeys(ids) if id in found]
 
     async def get_full(self, space: Space, *ids: str) -> list[Put]:
         await self._flush_accesses()
         puts = {}
-        found = await self._server.read_space(space, _GET_FULL_ITEMS, handles=build_handles(ids))
+        found = await self._server.read_space(space, _GET_FULL_ITEMS, handles=codec.build_handles(ids))
         for *row, terms, data, models in found:
-            item, vectors, model = decode_item(space, row), None, None
+            item, vectors, model = codec.decode_item(space, row), None, None
             if data is not None:
                 rows = [np.frombuffer(vector, ">f2", offset=4) for vector in data]  # after the dimensions
-                vectors, model = np.stack(rows).astype(np.float32), PostgresModels.parse(models).active
-            puts[item.id] = Put(item=item, terms=tuple(unescape_text(terms).split()), vectors=vectors, model=model)
+                vectors, model = np.stack(rows).astype(np.float32), codec.PostgresModels.parse(models).active
+            words = tuple(codec.unescape_text(terms).split())
+            puts[item.id] = Put(item=item, terms=words, vectors=vectors, model=model)
         return [puts[id] for id in dict.fromkeys(ids) if id in puts]
 
     async def find(self, where: Where, *, limit: int = 100, after: MemoryItem | None = None) -> list[MemoryItem]:
@@ -323,19 +294,19 @@ class PostgresRecords(Records):
         sql = f"{_FIND_ITEMS} {filter.sql}"
         if after is not None:
             sql += " and (r.created_at, r.id) < (%(created_at)s::bigint, %(id)s)"
-            values |= {"created_at": to_micros(after.created_at), "id": escape_text(after.id)}
+            values |= {"created_at": to_micros(after.created_at), "id": codec.escape_text(after.id)}
         sql += " order by r.created_at desc, r.id desc limit %(limit)s"
         return await self._read_items(where.space, sql, **values)
 
     async def last_turns(self, space: Space, session: str, *, limit: int = 1) -> list[MemoryItem]:
         most = validate_limit(limit)
-        return await self._read_items(space, _GET_LAST_TURNS, session=build_handle(session), limit=most)
+        return await self._read_items(space, _GET_LAST_TURNS, session=codec.build_handle(session), limit=most)
 
     async def _read_items(self, space: Space, statement: str, **values: Any) -> list[MemoryItem]:
-        return [decode_item(space, row) for row in await self._server.read_space(space, statement, **values)]
+        return [codec.decode_item(space, row) for row in await self._server.read_space(space, statement, **values)]
 
     async def paths(self, space: Space) -> frozenset[str]:
-        return frozenset(unescape_text(path) for (path,) in await self._server.read_space(space, _LIST_PATHS))
+        return frozenset(codec.unescape_text(path) for (path,) in await self._server.read_space(space, _LIST_PATHS))
 
     async def size(self) -> int:
         [[size]] = await self._server.read(None, GET_TOTAL_SIZE)
@@ -343,7 +314,7 @@ class PostgresRecords(Records):
 
     async def model(self) -> Model | None:
         [[models]] = await self._server.read(None, _GET_MODELS)
-        return PostgresModels.parse(models).active
+        return codec.PostgresModels.parse(models).active
 
     async def bind_model(self, model: Model) -> None:
         if await self.model() != model:
@@ -355,7 +326,7 @@ class PostgresRecords(Records):
         async with self._server.begin_write(None) as work:
             models = await _prepare_model(work, model)
             rows = await work.fetch_rows(_FIND_UNEMBEDDED, {"fresh": models.next_generation, "limit": most})
-        return [decode_item(decode_space(row[:5]), row[5:]) for row in rows]
+        return [codec.decode_item(codec.decode_space(row[:5]), row[5:]) for row in rows]
 
     async def activate_model(self, model: Model) -> None:
         async with self._server.begin_write(None) as work:
@@ -366,7 +337,7 @@ class PostgresRecords(Records):
             models = await _prepare_model(work, model)
             if await work.fetch_rows(_FIND_UNEMBEDDED, {"fresh": models.next_generation, "limit": 1}):
                 raise Conflict(f"some items have no vectors of {model.name!r} yet; go on embedding, then switch")
-            await _save_models(work, PostgresModels(model, models.next_generation))
+            await _save_models(work, codec.PostgresModels(model, models.next_generation))
             await work.execute(_DELETE_GENERATION, {"generation": models.generation})
 
     def touch(self, touch: Touch) -> None:
@@ -401,31 +372,29 @@ class PostgresRecords(Records):
 
 # Writes.
 
-SELECT_ITEMS = SELECT_NAMED_SQL.format(
+SELECT_ITEMS = codec.SELECT_NAMED_SQL.format(
     table="records",
-    columns=f"t.id, t.place, t.version, t.access_count, t.last_accessed, t.terms, t.passages, {MODELS_JSON_SQL}",
+    columns=f"t.id, t.place, t.version, t.access_count, t.last_accessed, t.terms, t.passages, {codec.MODELS_JSON_SQL}",
 )
 _INSERT_RECORDS = """
     insert into recollect.records
     select new.* from json_populate_recordset(null::recollect.records, %(rows)s::json) as new
 """
-_UPDATED_COLUMNS = (*ITEM_FIELDS[1:], "key_handle", "session_handle", "terms", "length", "passages")
+_UPDATED_COLUMNS = (*codec.ITEM_FIELDS[1:], "key_handle", "session_handle", "terms", "length", "passages")
 _UPDATE_RECORDS = f"""
-    update recollect.records r
-    set {", ".join(f"{name} = new.{name}" for name in _UPDATED_COLUMNS)}
+    update recollect.records r set {", ".join(f"{name} = new.{name}" for name in _UPDATED_COLUMNS)}
     from json_populate_recordset(null::recollect.records, %(rows)s::json) as new
     where r.tenant = %(tenant)s and r.space = %(space)s and r.place = new.place
 """  # noqa: S608 - a constant list of columns
 
 _UPDATE_ACCESSES = """
-    update recollect.records r
-    set access_count = new.access_count, last_accessed = new.last_accessed
+    update recollect.records r set access_count = new.access_count, last_accessed = new.last_accessed
     from json_to_recordset(%(rows)s::json) as new (place bigint, access_count bigint, last_accessed bigint)
     where r.tenant = %(tenant)s and r.space = %(space)s and r.place = new.place
 """
 
 _DELETE_RECORDS, _DELETE_POSTINGS, _DELETE_PLACED_VECTORS = (
-    f"delete from recollect.{table} where {OF_SPACE_SQL} and place = any(%(places)s)"  # noqa: S608
+    f"delete from recollect.{table} where {codec.OF_SPACE_SQL} and place = any(%(places)s)"  # noqa: S608
     for table in ("records", "postings", "vectors")
 )
 # The index of vectors begins with tenant, space and generation.
@@ -447,8 +416,7 @@ _INSERT_VECTORS = """
 _INSERT_PATHS = """
     insert into recollect.paths (tenant, space, handle, path)
     select %(tenant)s, %(space)s, new.handle, new.path
-    from unnest(%(handles)s::text[], %(paths)s::text[]) as new (handle, path)
-    on conflict do nothing
+    from unnest(%(handles)s::text[], %(paths)s::text[]) as new (handle, path) on conflict do nothing
 """
 
 _UPDATE_COUNTS = """
@@ -479,19 +447,17 @@ class RecordDraft:
 class PostgresRecordBatch(SpaceBatch):
     """The writes of a batch to the items of one space."""
 
-    def __init__(self, plan: StatementPlan, space: Space, number: SpaceNumber, rows: StoredRows) -> None:
-        super().__init__(plan, space, number)
+    def _load(self, rows: StoredRows) -> None:
         self._drafts: dict[str, RecordDraft] = {}
         self._deleted_places: list[int] = []
         self._paths: set[str] = set()
         self._new_places = self._item_delta = self._term_delta = 0
         for id, place, version, access_count, last_accessed, text, passages, _ in rows.values():
-            terms = tuple(unescape_text(text).split())
+            terms = tuple(codec.unescape_text(text).split())
             draft = RecordDraft(place, version, access_count, last_accessed, terms, passages, is_stored=True)
-            self._drafts[unescape_text(id)] = draft
+            self._drafts[codec.unescape_text(id)] = draft
 
     def apply(self, write: RecordWrite) -> None:
-        """Apply a write. Raise `Conflict` if its expectation is not met."""
         match write:
             case Put():
                 self._put(write)
@@ -516,7 +482,7 @@ class PostgresRecordBatch(SpaceBatch):
         if draft is None:
             self._new_places += 1
             self._item_delta += 1
-            place, accessed = self.number.next_seq + self._new_places, encode_value(item.last_accessed)
+            place, accessed = self._last + self._new_places, codec.encode_value(item.last_accessed)
             draft = RecordDraft(place, access_count=item.access_count, last_accessed=accessed)
             self._drafts[item.id] = draft
         draft.version += 1
@@ -549,11 +515,10 @@ class PostgresRecordBatch(SpaceBatch):
                 draft.is_touched = True
 
     def add_to_plan(self) -> None:
-        """Add the statements for all applied writes."""
         self._plan_rows()
         self._plan_postings()
         self._plan_vectors()
-        handles, paths = [build_handle(path) for path in self._paths], [escape_text(path) for path in self._paths]
+        handles, paths = (list(map(encode, self._paths)) for encode in (codec.build_handle, codec.escape_text))
         self._add_unless_empty(_INSERT_PATHS, handles=handles, paths=paths)
         places, items, words = self._new_places, self._item_delta, self._term_delta
         self._add_unless_empty(_UPDATE_COUNTS, places=places, items=items, words=words)
@@ -571,7 +536,7 @@ class PostgresRecordBatch(SpaceBatch):
         stale = self._deleted_places + [draft.place for draft in changed if draft.is_stored]
         self._add_unless_empty(_DELETE_POSTINGS, places=stale)
         postings = [
-            {"term": build_handle(term), "place": draft.place, "count": count, "length": len(draft.terms)}
+            {"term": codec.build_handle(term), "place": draft.place, "count": count, "length": len(draft.terms)}
             for draft in changed
             for term, count in Counter(draft.terms).items()
         ]
@@ -596,7 +561,7 @@ class PostgresRecordBatch(SpaceBatch):
             self._add(_INSERT_VECTORS, **dict(zip(("generations", "places", "parts", "data"), columns, strict=True)))
 
     def _add_rows(self, statement: str, rows: Sequence[SqlParams]) -> None:
-        self._add_unless_empty(statement, rows=encode_json(rows) if rows else None)
+        self._add_unless_empty(statement, rows=codec.encode_json(rows) if rows else None)
 
     def _add_unless_empty(self, statement: str, **values: Any) -> None:
         """Add a statement, unless all of its values are empty."""
@@ -606,12 +571,12 @@ class PostgresRecordBatch(SpaceBatch):
     def _encode_draft(self, draft: RecordDraft) -> SqlParams:
         assert draft.item is not None
         return {
-            **encode_item(draft.item),
+            **codec.encode_item(draft.item),
             **_encode_accesses(draft),
-            "tenant": escape_text(self._space.tenant),
-            "space": self.number.id,
+            "tenant": codec.escape_text(self._space.tenant),
+            "space": self.number,
             "version": draft.version,
-            "terms": escape_text(" ".join(draft.terms)),
+            "terms": codec.escape_text(" ".join(draft.terms)),
             "length": len(draft.terms),
             "passages": draft.passages,
         }

@@ -20,44 +20,19 @@ from psycopg import sql
 
 from recollect.clock import to_utc
 from recollect.errors import BadVector, RecollectError, StoreClosed
+from recollect.stores import search
+from recollect.stores.postgres import codec
 from recollect.stores.postgres.connections import PostgresConnection, Rows, SqlParams, SqlStatement
-from recollect.stores.postgres.records import (
-    ACTIVE_DIM_SQL,
-    ACTIVE_GENERATION_SQL,
-    GET_ITEMS,
-    MODELS_JSON_SQL,
-    PostgresFilter,
-    PostgresRecords,
-)
-from recollect.stores.postgres.row_codec import (
-    CANDIDATE_COLUMNS,
-    CANDIDATE_WIDTH,
-    PostgresModels,
-    build_handle,
-    build_handles,
-    build_space_params,
-    decode_candidate,
-    decode_item,
-    escape_text,
-    is_encodable,
-    unescape_text,
-)
+from recollect.stores.postgres.records import GET_ITEMS, PostgresFilter, PostgresRecords
 from recollect.stores.postgres.transactions import PostgresServer, PostgresTransaction
 from recollect.stores.search import (
     BM25_B,
     BM25_K1,
     SCORE_SCALE,
-    CorpusStats,
     EvidenceLookup,
     EvidenceQuery,
-    EvidenceSummary,
-    FloatColumn,
     ItemBrief,
     SearchEvidence,
-    compute_bm25,
-    compute_idf,
-    get_position_key,
-    select_best,
 )
 from recollect.stores.writes import Touch
 from recollect.types import MemoryItem, Space
@@ -77,7 +52,7 @@ _MAX_SPECIAL_SPACES = 4096
 _MAX_HNSW_BREADTH = 1000  # the maximum of `hnsw.ef_search`
 _EXTRA_CANDIDATES = 16
 _NO_LIMIT = 1 << 62
-_CONTENT = 2  # in `CANDIDATE_COLUMNS`
+_CONTENT = 2  # in `codec.CANDIDATE_COLUMNS`
 # More than the error of a sum in single precision, or in another order.
 _SCORE_TOLERANCE = 1e-5
 
@@ -148,6 +123,8 @@ class PostgresSearch(PostgresRecords):
             return answer
         dim, got = models.dim, len(query.vector)
         if got != dim:
+            if not await read(_HAS_ANY_VECTOR, values):
+                return answer
             raise BadVector(f"a vector must have {dim} dimensions; got {got}. Check that the embedder is the right one")
         if is_indexed is not None:
             values["scanned"] = _NO_LIMIT
@@ -169,7 +146,7 @@ class PostgresSearch(PostgresRecords):
         """Build the index of a large space in the background."""
         try:
             async with self._server.open_connection() as connection:
-                await build_hnsw_index(connection, escape_text(space.tenant), answer.number, answer.models)
+                await build_hnsw_index(connection, codec.escape_text(space.tenant), answer.number, answer.models)
         except RecollectError as error:  # the next search tries again
             _logger.warning("failed to build the index of a space with over %d items: %s", HNSW_MIN_ITEMS, error)
         finally:
@@ -179,23 +156,17 @@ class PostgresSearch(PostgresRecords):
 # Indexes.
 
 # Whether the index of the space `s` exists and is valid.
-HNSW_INDEX_IS_VALID_SQL = """
-    (
-        select i.indisvalid and i.indisready
-        from pg_index i
-        where i.indexrelid = to_regclass(format('recollect.near_%%s_%%s_%%s', s.id, {generation}, {dim}))
-    )
-"""
+_HNSW_INDEX_NAME = f"format('recollect.near_%%s_%%s_%%s', s.id, {codec.ACTIVE_GENERATION_SQL}, {codec.ACTIVE_DIM_SQL})"
+HNSW_INDEX_IS_VALID_SQL = (
+    f"(select indisvalid and indisready from pg_index where indexrelid = to_regclass({_HNSW_INDEX_NAME}))"  # noqa: S608
+)
 
 _FIND_PARTITION_AND_UNFINISHED_INDEX = """
     select substring(s.tableoid::regclass::text from '[0-9]+$'), exists (
-        select 1
-        from pg_index i
-        where i.indexrelid = to_regclass(%(name)s) and not i.indisvalid
+        select 1 from pg_index i where i.indexrelid = to_regclass(%(name)s) and not i.indisvalid
             and not exists (select 1 from pg_stat_progress_create_index p where p.index_relid = i.indexrelid)
     )
-    from recollect.spaces s
-    where s.tenant = %(tenant)s and s.id = %(number)s
+    from recollect.spaces s where s.tenant = %(tenant)s and s.id = %(number)s
 """
 
 # The dimensions are a condition too, since a later generation with this name may have others.
@@ -206,7 +177,9 @@ _CREATE_HNSW_INDEX = """
 """
 
 
-async def build_hnsw_index(connection: PostgresConnection, tenant: str, number: int, models: PostgresModels) -> None:
+async def build_hnsw_index(
+    connection: PostgresConnection, tenant: str, number: int, models: codec.PostgresModels
+) -> None:
     """Build a missing index, and replace an invalid one that an aborted build left behind."""
     name = f"near_{number}_{models.generation}_{models.dim}"
     async with connection.transaction():
@@ -234,14 +207,11 @@ async def build_hnsw_index(connection: PostgresConnection, tenant: str, number: 
 # A recursive query that jumps from each speaker to the next: a scan would read every item of the space.
 SPACE_STATS_SQL = f"""
     select json_build_object(
-        'models', {MODELS_JSON_SQL},
+        'models', {codec.MODELS_JSON_SQL},
         'number', s.id,
         'items', s.items,
         'words', s.words,
-        'indexed', case
-            when s.items >= %(large)s
-            then {HNSW_INDEX_IS_VALID_SQL.format(generation=ACTIVE_GENERATION_SQL, dim=ACTIVE_DIM_SQL)}
-        end,
+        'indexed', case when s.items >= %(large)s then {HNSW_INDEX_IS_VALID_SQL} end,
         'speakers', array(
             with recursive known (speaker) as (
                 select min(r.speaker) from recollect.records r where r.tenant = %(tenant)s and r.space = s.id
@@ -268,11 +238,9 @@ _RESOLVE_SPACE = f"""
     at as materialized (
         select s.id, s.items,
             {BM25_K1 * BM25_B}::float8 / coalesce(nullif(s.words / nullif(s.items, 0)::float8, 0.0), 1.0) as slope,
-            case
-                when s.items < %(scanned)s and {ACTIVE_DIM_SQL}::int = %(dim)s then {ACTIVE_GENERATION_SQL}::"char"
-            end as generation
-        from recollect.spaces s
-        where s.tenant = %(tenant)s and s.handle = %(space)s
+            case when s.items < %(scanned)s and {codec.ACTIVE_DIM_SQL}::int = %(dim)s
+                then {codec.ACTIVE_GENERATION_SQL}::"char" end as generation
+        from recollect.spaces s where s.tenant = %(tenant)s and s.handle = %(space)s
     )
 """  # noqa: S608 - constant clauses
 
@@ -287,13 +255,11 @@ _NEAREST_PASSAGE = """
 # The nearest items: candidates by distances in half precision, then their distances in full precision.
 _NEAR_BY_SCAN = f"""
     close as materialized (
-        select v.place, v.data <#> %(half)s as far
-        from recollect.vectors v
+        select v.place, v.data <#> %(half)s as far from recollect.vectors v
         {{join}}
         where v.tenant = %(tenant)s and v.space = (select id from at)
             and v.generation = (select generation from at) and {{filter}}
-        order by far
-        limit %(most)s
+        order by far limit %(most)s
     ),
     near as materialized (
         select c.place, ({_NEAREST_PASSAGE.format(what="v.data::vector <#> %(full)s", row="c")}) as far
@@ -321,17 +287,14 @@ _SEARCH = f"""
         select asked.at::int, p.place, p.count, p.length
         from unnest(%(terms)s::text[]) with ordinality as asked (term, at)
         cross join lateral (
-            select p.place, p.count, p.length
-            from recollect.postings p
-            where p.tenant = %(tenant)s and p.space = (select id from at) and p.term = asked.term
-            offset 0
+            select p.place, p.count, p.length from recollect.postings p
+            where p.tenant = %(tenant)s and p.space = (select id from at) and p.term = asked.term offset 0
         ) p
     ),
     held as materialized (
         select at, count(*)::int as holders,
             ln(1.0::float8 + ((select items from at) - count(*) + 0.5::float8) / (count(*) + 0.5::float8)) as weight
-        from posted
-        group by at
+        from posted group by at
     ),
     matched as materialized (
         select p.place, round({SCORE_SCALE}::float8 * sum(
@@ -342,51 +305,40 @@ _SEARCH = f"""
         join held on held.at = p.at
         {{join}}
         where {{filter}}
-        group by p.place
-        order by score desc
-        fetch first %(limit)s rows with ties
+        group by p.place order by score desc fetch first %(limit)s rows with ties
     ),
     nearest as materialized (
-        select place
-        from near
+        select place from near
         where far <= coalesce(
             (select far from near order by far limit 1 offset %(limit)s - 1) + %(noise)s::float8, 'infinity'
         )
     ),
     leaders as materialized (
-        select r.*
-        from (select place from nearest union select place from matched) led
+        select r.* from (select place from nearest union select place from matched) led
         cross join lateral (
-            select *
-            from recollect.records r
-            where r.tenant = %(tenant)s and r.space = (select id from at) and r.place = led.place
-            offset 0
+            select * from recollect.records r
+            where r.tenant = %(tenant)s and r.space = (select id from at) and r.place = led.place offset 0
         ) r
     ),
     candidates as materialized (
         select * from leaders
         union all
-        select distinct on (r.place) r.*
-        from leaders led
+        select distinct on (r.place) r.* from leaders led
         cross join lateral (
-            select *
-            from recollect.records r
+            select * from recollect.records r
             where r.tenant = %(tenant)s and r.space = (select id from at) and r.session_handle = led.session_handle
-                and r.position between led.position - %(reach)s and led.position + %(reach)s and {{around}}
-            offset 0
+                and r.position between led.position - %(reach)s and led.position + %(reach)s and {{around}} offset 0
         ) r
         where r.place not in (select place from leaders)
     )
-    select {CANDIDATE_COLUMNS}, {{vector}}, words.at, words.counts, null::float8 as edge, null::json as stats
+    select {codec.CANDIDATE_COLUMNS}, {{vector}}, words.at, words.counts, null::float8 as edge, null::json as stats
     from candidates r
     left join (
-        select p.place, array_agg(p.at) as at, array_agg(p.count) as counts
-        from posted p
-        where p.place in (select place from candidates)
-        group by p.place
+        select p.place, array_agg(p.at) as at, array_agg(p.count) as counts from posted p
+        where p.place in (select place from candidates) group by p.place
     ) words on words.place = r.place
     union all
-    select {", ".join(["null"] * (CANDIDATE_WIDTH - 3))},
+    select {", ".join(["null"] * (codec.CANDIDATE_WIDTH - 3))},
         (select count(*) from nearest), (select count(*) from matched), null, null, array_agg(at), array_agg(holders),
         (select max(far) from close having count(*) = %(most)s), ({SPACE_STATS_SQL})
     from held
@@ -394,7 +346,7 @@ _SEARCH = f"""
 
 # The same answer for a space without items, in 0.25 ms instead of 0.8.
 _SEARCH_EMPTY = f"""
-    select {", ".join(["null"] * (CANDIDATE_WIDTH - 3))}, 0, 0, null, null, null, null, null, ({SPACE_STATS_SQL})
+    select {", ".join(["null"] * (codec.CANDIDATE_WIDTH - 3))}, 0, 0, null, null, null, null, null, ({SPACE_STATS_SQL})
 """
 
 
@@ -409,6 +361,11 @@ def _build_search_sql(filter: PostgresFilter, *, by_vector: bool, dim: int | Non
     return _SEARCH.format(near=near, join=join, filter=condition, around=filter.sql, vector=vector)
 
 
+_HAS_ANY_VECTOR = f"""
+    select 1 from recollect.vectors v where v.tenant = %(tenant)s and v.space = {codec.SPACE_ID_SQL}
+        and v.generation = {codec.ACTIVE_GENERATION_SQL}::"char" limit 1
+"""  # noqa: S608 - constant clauses
+
 # Lets an HNSW scan continue, in the order of distance, until enough rows pass the filter.
 _USE_INDEX = """
     select set_config('plan_cache_mode', 'force_custom_plan', true),
@@ -417,13 +374,14 @@ _USE_INDEX = """
 
 
 def _build_space_params(space: Space) -> SqlParams:
-    return {**build_space_params(space), "large": HNSW_MIN_ITEMS}
+    return {**codec.build_space_params(space), "large": HNSW_MIN_ITEMS}
 
 
 def _build_search_params(query: EvidenceQuery, limit: int) -> SqlParams:
     values: SqlParams = {
         **_build_space_params(query.where.space),
-        "terms": [build_handle(term) if is_encodable(term) else "" for term in query.terms],  # no stored term is empty
+        # No stored term is empty.
+        "terms": [codec.build_handle(term) if codec.is_encodable(term) else "" for term in query.terms],
         "limit": limit,
         # More than the limit: an item may have several passages, and half precision has many ties.
         "most": 2 * limit + _EXTRA_CANDIDATES,
@@ -446,18 +404,18 @@ class SearchAnswer:
 
     def __init__(self, answer: Rows, query: EvidenceQuery) -> None:
         *self.rows, totals = answer
-        totals = totals[CANDIDATE_WIDTH - 3 :]
+        totals = totals[codec.CANDIDATE_WIDTH - 3 :]
         self.near_count, self._matched_count, _, _, terms, holders, self._farthest, stats = totals
-        self.models = PostgresModels.parse(stats["models"])
+        self.models = codec.PostgresModels.parse(stats["models"])
         if query.vector is not None:
             self.models.check_active(query.model)
         self.number, items = stats["number"], stats["items"]
-        self.corpus = CorpusStats(items, stats["words"] / items) if items else CorpusStats(0, 0.0)
+        self.corpus = search.CorpusStats(items, stats["words"] / items) if items else search.CorpusStats(0, 0.0)
         self.is_indexed = bool(stats["indexed"]) if items and items >= HNSW_MIN_ITEMS else None
         """None if the space is too small for an index."""
-        self._speakers = frozenset(map(unescape_text, stats["speakers"]))
+        self._speakers = frozenset(map(codec.unescape_text, stats["speakers"]))
         self._term_holders = dict(zip(terms or (), holders or (), strict=True))
-        vectors = [row[CANDIDATE_WIDTH] for row in self.rows]
+        vectors = [row[codec.CANDIDATE_WIDTH] for row in self.rows]
         self._cosines = np.full(len(vectors), np.nan)
         if query.vector is not None:
             wire_format = np.dtype([("head", ">u4"), ("data", ">f2", len(query.vector))])
@@ -476,34 +434,34 @@ class SearchAnswer:
     def build_evidence(self, query: EvidenceQuery) -> SearchEvidence:
         """Return the candidates in the order of the dialogue, without those beyond the limit and their neighbors."""
         corpus, numbers = self.corpus, range(1, len(query.terms) + 1)
-        weights = [compute_idf(corpus, self._term_holders.get(n, 0)) if corpus.items else 0.0 for n in numbers]
+        weights = [search.compute_idf(corpus, self._term_holders.get(n, 0)) if corpus.items else 0.0 for n in numbers]
         rows = self.rows
         if query.is_worth_ranking is not None and not query.is_worth_ranking(self._build_summary(weights)):
             rows = []
-        briefs = list(map(decode_candidate, rows))
-        order = sorted(range(len(briefs)), key=list(map(get_position_key, briefs)).__getitem__)
+        briefs = list(map(codec.decode_candidate, rows))
+        order = sorted(range(len(briefs)), key=list(map(search.get_position_key, briefs)).__getitem__)
         briefs, cosines = [briefs[at] for at in order], self._cosines[order]
         counts = np.zeros((len(weights), len(briefs)))
         for column, at in enumerate(order):
-            terms, term_counts = rows[at][CANDIDATE_WIDTH + 1 : CANDIDATE_WIDTH + 3]
+            terms, term_counts = rows[at][codec.CANDIDATE_WIDTH + 1 : codec.CANDIDATE_WIDTH + 3]
             for term, count in zip(terms or (), term_counts or (), strict=True):
                 counts[term - 1, column] = count
         lengths = np.array([brief.length for brief in briefs], np.float64)
         weighted = np.array(weights, np.float64)
-        scores = compute_bm25(corpus, counts, lengths, weighted[:, np.newaxis])
+        scores = search.compute_bm25(corpus, counts, lengths, weighted[:, np.newaxis])
         if max(self.near_count, self._matched_count) > query.limit:
             kept = _select_within_limit(query, briefs, cosines, scores.sum(axis=0))
             briefs, cosines, scores = [briefs[at] for at in kept], cosines[kept], scores[:, kept]
         return SearchEvidence(tuple(briefs), cosines, scores, weighted, self._speakers)
 
-    def _build_summary(self, weights: Sequence[float]) -> EvidenceSummary:
-        held = frozenset().union(*(row[CANDIDATE_WIDTH + 1] or () for row in self.rows))
+    def _build_summary(self, weights: Sequence[float]) -> search.EvidenceSummary:
+        held = frozenset().union(*(row[codec.CANDIDATE_WIDTH + 1] or () for row in self.rows))
         nearest = float(np.fmax.reduce(self._cosines, initial=-np.inf))
-        return EvidenceSummary(nearest, [number in held for number in range(1, len(weights) + 1)], weights)
+        return search.EvidenceSummary(nearest, [number in held for number in range(1, len(weights) + 1)], weights)
 
 
 def _select_within_limit(
-    query: EvidenceQuery, briefs: Sequence[ItemBrief], cosines: FloatColumn, scores: FloatColumn
+    query: EvidenceQuery, briefs: Sequence[ItemBrief], cosines: search.FloatColumn, scores: search.FloatColumn
 ) -> list[int]:
     """Return the indexes of the best candidates by vector and by terms, and of the turns around them."""
     leaders = {
@@ -525,10 +483,12 @@ def _select_within_limit(
     ]
 
 
-def _select_leaders(briefs: Sequence[ItemBrief], scores: FloatColumn, above: float, limit: int) -> list[int]:
+def _select_leaders(briefs: Sequence[ItemBrief], scores: search.FloatColumn, above: float, limit: int) -> list[int]:
     """Return the indexes of the best scores above a value, with ties broken as in every store."""
     indexes: list[int] = np.flatnonzero(scores > above).tolist()
-    return [indexes[at] for at in select_best([briefs[at].id for at in indexes], scores[indexes].tolist(), limit)]
+    return [
+        indexes[at] for at in search.select_best([briefs[at].id for at in indexes], scores[indexes].tolist(), limit)
+    ]
 
 
 class PostgresLookup:
@@ -543,7 +503,7 @@ class PostgresLookup:
     ) -> None:
         self._space = space
         self._accesses = [touch for touch in accesses if touch.space == space]
-        self._rows = {unescape_text(row[0]): row for row in rows}
+        self._rows = {codec.unescape_text(row[0]): row for row in rows}
         self._work = work
         self._loop = asyncio.get_running_loop()
         self.is_over = False
@@ -553,7 +513,7 @@ class PostgresLookup:
             rows = [self._rows[id] for id in ids if id in self._rows]
         else:
             rows = asyncio.run_coroutine_threadsafe(self._read_rows(self._work, ids), self._loop).result()
-        items = {item.id: item for item in (decode_item(self._space, row) for row in rows)}
+        items = {item.id: item for item in (codec.decode_item(self._space, row) for row in rows)}
         for touch in self._accesses:
             at = to_utc(touch.at)
             for id in touch.ids:
@@ -565,7 +525,9 @@ class PostgresLookup:
     async def _read_rows(self, work: PostgresTransaction, ids: Sequence[str]) -> Rows:
         if self.is_over:
             raise StoreClosed("the search was cancelled and its transaction is over; search again")
-        return await work.fetch_rows(GET_ITEMS, {**build_space_params(self._space), "handles": build_handles(ids)})
+        return await work.fetch_rows(
+            GET_ITEMS, {**codec.build_space_params(self._space), "handles": codec.build_handles(ids)}
+        )
 
     def terms(self, ids: Sequence[str]) -> dict[str, str]:
-        return {id: unescape_text(self._rows[id][CANDIDATE_WIDTH - 1]) for id in ids if id in self._rows}
+        return {id: codec.unescape_text(self._rows[id][codec.CANDIDATE_WIDTH - 1]) for id in ids if id in self._rows}

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
 from recollect.clock import Clock, from_micros, to_micros
 from recollect.errors import StoreUnavailable, Unsupported
 from recollect.stores.base import count_cancellations
-from recollect.stores.postgres.connections import (
-    PostgresConnection,
-    PostgresPool,
-    Rows,
-    SqlParams,
-    SqlStatement,
-    get_first_line,
-    translate_errors,
-)
+from recollect.stores.postgres import codec, connections
+from recollect.stores.postgres.connections import PostgresConnection, PostgresPool, Rows, SqlParams, SqlStatement
 from recollect.stores.postgres.migrations import migrate
-from recollect.stores.postgres.row_codec import (
-    PostgresModels,
-    build_space_handle,
-    build_space_params,
-    encode_space,
-    escape_text,
-)
 from recollect.stores.writes import DropTask, Embed, Put, TaskWrite, Write
 from recollect.types import Space
 
@@ -49,7 +36,6 @@ _SERVER_INFO = """
         current_setting('full_page_writes'), coalesce(current_setting('recollect.throwaway', true), ''),
         (select extversion from pg_extension where extname = 'vector')
 """
-_CLOCK_MICROS = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _SET_TENANT = (
     "select set_config('recollect.tenant', %(tenant)s, true), set_config('recollect.everyone', %(everyone)s, true)"
 )
@@ -59,12 +45,9 @@ _TAKE_LOCKS = f"""
     {_SET_TENANT}, set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
         set_config('synchronous_commit', coalesce(%(commits)s, current_setting('synchronous_commit')), true),
         count(case when shared then pg_advisory_xact_lock_shared(lock) else pg_advisory_xact_lock(lock) end),
-        {_CLOCK_MICROS}
+        {codec.CLOCK_MICROS_SQL}
     from unnest(%(locks)s::bigint[], %(shared)s::boolean[]) as held (lock, shared)
 """
-
-NOW_MICROS_SQL = f"(select coalesce(%(now)s::bigint, {_CLOCK_MICROS}))"
-"""The time at which rows are expired or not, in microseconds: the parameter `now`, or the server's clock if null."""
 
 # Updates and deletes of items, terms and vectors need it. Under a generic plan with a row policy, an update that waited
 # for another of the same row does not find the row any more (PostgreSQL 18.4).
@@ -128,7 +111,7 @@ class PostgresServer(PostgresPool):
     @asynccontextmanager
     async def open_connection(self) -> AsyncIterator[PostgresConnection]:
         """Yield a connection outside of the pool, for any time and for statements that no transaction may contain."""
-        with translate_errors(self.display_url):
+        with connections.translate_errors(self.display_url):
             async with await self.connect() as connection:
                 yield connection
 
@@ -140,7 +123,7 @@ class PostgresServer(PostgresPool):
         Statements that are sent together without a begin are one transaction.
         """
         statements = [_build_tenant_statement(tenant), *before, SqlStatement(statement, values or {})]
-        with translate_errors(self.display_url):
+        with connections.translate_errors(self.display_url):
             connection, results = await self._begin(statements, _READ_TIMEOUT_SECONDS)
             await self.release(connection)
         return results[-1]
@@ -148,24 +131,18 @@ class PostgresServer(PostgresPool):
     async def read_space(self, space: Space, statement: str, **values: Any) -> Rows:
         """Return the rows of a statement with `SPACE_ID_SQL` and `NOW_MICROS_SQL`."""
         now = to_micros(self._clock()) if self._clock else None
-        return await self.read(space.tenant, statement, {**build_space_params(space), "now": now, **values})
+        return await self.read(space.tenant, statement, {**codec.build_space_params(space), "now": now, **values})
 
     def begin_read(self, tenant: str | None) -> _Transaction:
         """Return a read-only transaction on one snapshot, for one tenant or with None for all."""
         return self._open_transaction([_BEGIN_READ_ONLY, _build_tenant_statement(tenant)], tenant)
 
     def begin_write(
-        self,
-        tenant: str | None,
-        locks: AdvisoryLocks | None = None,
-        first: Iterable[SqlStatement] = (),
-        *,
-        durable: bool = True,
-        has_deadline: bool = True,
+        self, tenant: str | None, locks: AdvisoryLocks | None = None, *first: SqlStatement, durable: bool = True
     ) -> _Transaction:
         """Return a transaction that takes locks and then reads the clock, so a later writer has a later time.
 
-        A commit that is not durable may be lost in a crash of the server. Without a deadline it may take any time.
+        It runs the first statements together with its begin. If it is not durable, a crash of the server may undo it.
         """
         held = locks or {}
         params = {
@@ -175,18 +152,15 @@ class PostgresServer(PostgresPool):
             "locks": list(held),
             "shared": list(held.values()),
         }
-        statements = [_BEGIN, SqlStatement(_TAKE_LOCKS, params), *first]
-        return self._open_transaction(statements, tenant, has_deadline=has_deadline)
+        return self._open_transaction([_BEGIN, SqlStatement(_TAKE_LOCKS, params), *first], tenant)
 
     @asynccontextmanager
     async def _open_transaction(
-        self, statements: Sequence[SqlStatement], tenant: str | None, *, has_deadline: bool = True
+        self, statements: Sequence[SqlStatement], tenant: str | None
     ) -> AsyncIterator[PostgresTransaction]:
-        with translate_errors(self.display_url):
+        with connections.translate_errors(self.display_url):
             connection, results = await self._begin(statements, _TRANSACTION_TIMEOUT_SECONDS)
             try:
-                if not has_deadline:
-                    connection.abort_after(None)
                 now = self._clock() if self._clock else from_micros(results[1][0][-1])
                 work = PostgresTransaction(connection, now, tenant, results[2:])
                 yield work
@@ -216,11 +190,11 @@ class PostgresServer(PostgresPool):
 
 def _build_tenant_statement(tenant: str | None) -> SqlStatement:
     """Return the statement after which the transaction sees one tenant or all of them. Its last column is the time."""
-    return SqlStatement(f"{_SET_TENANT}, {_CLOCK_MICROS}", _build_tenant_params(tenant))
+    return SqlStatement(f"{_SET_TENANT}, {codec.CLOCK_MICROS_SQL}", _build_tenant_params(tenant))
 
 
 def _build_tenant_params(tenant: str | None) -> SqlParams:
-    return {"tenant": "", "everyone": "on"} if tenant is None else {"tenant": escape_text(tenant), "everyone": ""}
+    return {"tenant": "", "everyone": "on"} if tenant is None else {"tenant": codec.escape_text(tenant), "everyone": ""}
 
 
 async def _check_server(connection: PostgresConnection, display_url: str) -> bool:
@@ -230,35 +204,32 @@ async def _check_server(connection: PostgresConnection, display_url: str) -> boo
     """
     [row] = await connection.fetch_rows(_SERVER_INFO)
     number, version, encoding, commits, *durability, throwaway, pgvector = row
+    problem = ""
     if number < _MIN_SERVER_VERSION:
-        raise Unsupported(
-            f"{display_url} is PostgreSQL {version}; Recollect needs {_MIN_SERVER_VERSION // 10000} or newer"
-        )
-    if encoding != "UTF8":
-        raise Unsupported(
-            f"{display_url} has the encoding {encoding}; create a database with: createdb --encoding=UTF8 …"
-        )
-    if "off" in durability and throwaway != "on":
+        problem = f"is PostgreSQL {version}; Recollect needs {_MIN_SERVER_VERSION // 10000} or newer"
+    elif encoding != "UTF8":
+        problem = f"has the encoding {encoding}; create a database with: createdb --encoding=UTF8 …"
+    elif "off" in durability and throwaway != "on":
         setting = ("fsync", "full_page_writes")[durability.index("off")]
-        raise Unsupported(
-            f"{display_url} runs with {setting} = off: a power failure can destroy the database. Have an administrator "
-            f"run: alter system set {setting} = on; select pg_reload_conf(). For throwaway data, such as tests, allow "
-            "it with: alter database … set recollect.throwaway = on"
+        problem = (
+            f"runs with {setting} = off: a power failure can destroy the database. Have an administrator run: "
+            f"alter system set {setting} = on; select pg_reload_conf(). For throwaway data, such as tests, allow it "
+            "with: alter database … set recollect.throwaway = on"
         )
-    if pgvector is None:
+    elif pgvector is None:
         try:
             await connection.execute("create extension vector")
         except psycopg.Error as error:
             raise StoreUnavailable(
-                f"{display_url} lacks the extension `vector` ({get_first_line(error)}); install pgvector on the "
-                "server, and have an administrator run in this database: create extension vector"
+                f"{display_url} lacks the extension `vector` ({connections.get_first_line(error)}); install pgvector "
+                "on the server, and have an administrator run in this database: create extension vector"
             ) from error
         return await _check_server(connection, display_url)
-    if tuple(int(part) for part in pgvector.split(".")[:2]) < _MIN_PGVECTOR_VERSION:
-        raise Unsupported(
-            f"{display_url} has pgvector {pgvector}; Recollect needs 0.8 or newer. Have an administrator install it "
-            "and run: alter extension vector update"
-        )
+    elif tuple(int(part) for part in pgvector.split(".")[:2]) < _MIN_PGVECTOR_VERSION:
+        advice = "Have an administrator install it and run: alter extension vector update"
+        problem = f"has pgvector {pgvector}; Recollect needs 0.8 or newer. {advice}"
+    if problem:
+        raise Unsupported(f"{display_url} {problem}")
     return bool(commits == "off")
 
 
@@ -299,7 +270,7 @@ def build_task_locks(space: Space, task: str) -> AdvisoryLocks:
 @lru_cache(maxsize=1024)
 def _compute_lock_number(space: Space, task: str) -> int:
     """Return a hash of 64 bits. Two that collide only wait for each other."""
-    name = "\0".join((space.tenant, build_space_handle(space), task))
+    name = "\0".join((space.tenant, codec.build_space_handle(space), task))
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)
 
 
@@ -308,7 +279,7 @@ class StatementPlan:
 
     def __init__(self, now: datetime) -> None:
         self.now = now
-        self.models = PostgresModels()
+        self.models = codec.PostgresModels()
         self.statements: list[tuple[str, SqlStatement]] = []
         """The statements with their tenants."""
 
@@ -324,37 +295,29 @@ class StatementPlan:
 
 
 StoredRows = Mapping[str, Sequence[Any]]
-"""The stored rows of one space on which a batch depends, by handle."""
+"""The stored rows of one space, by handle."""
 
 
-class SpaceBatch:
+class SpaceBatch(ABC):
     """The writes of a batch to one space, as statements of a plan."""
 
-    def __init__(self, plan: StatementPlan, space: Space, number: SpaceNumber) -> None:
-        self.number = number
+    def __init__(self, plan: StatementPlan, space: Space, number: SpaceNumber, rows: StoredRows) -> None:
         self._plan = plan
         self._space = space
+        self.number, self._last = number
+        self._load(rows)
+
+    @abstractmethod
+    def _load(self, rows: StoredRows) -> None:
+        """Take the stored rows on which the batch depends."""
 
     def _add(self, statement: str, **values: Any) -> None:
-        tenant = self._space.tenant
-        values |= {"tenant": escape_text(tenant), "space": self.number.id}
-        self._plan.statements.append((tenant, SqlStatement(statement, values)))
+        values |= {"tenant": codec.escape_text(self._space.tenant), "space": self.number}
+        self._plan.statements.append((self._space.tenant, SqlStatement(statement, values)))
 
 
-# Numbers of spaces.
-
-# Rows by the handles of their spaces and their own, and the numbers of the spaces. Both may be missing. Each row is
-# found by an index: a join may scan all rows of the tenant instead, if it is planned before they are there.
-SELECT_NAMED_SQL = """
-    select asked.space, s.id, s.next_seq, t.handle, {columns}
-    from unnest(%(spaces)s::text[], %(names)s::text[]) as asked (space, name)
-    left join lateral (
-        select * from recollect.spaces where tenant = %(tenant)s and handle = asked.space offset 0
-    ) s on true
-    left join lateral (
-        select * from recollect.{table} where tenant = %(tenant)s and space = s.id and handle = asked.name offset 0
-    ) t on true
-"""
+SpaceNumber = tuple[int, int]
+"""The row id of a space, and the last place or sequence number that it has assigned."""
 
 # A fence of an erased space is never reused: see `_SAVE_LAST_FENCE`. Another transaction may have added the space.
 _ADD_SPACE = """
@@ -367,20 +330,12 @@ _ADD_SPACE = """
             else 0
         end
     )
-    on conflict (tenant, handle) do update set handle = s.handle
-    returning id, next_seq
+    on conflict (tenant, handle) do update set handle = s.handle returning id, next_seq
 """
-
-
-class SpaceNumber(NamedTuple):
-    """The row id of a space, and the last place or sequence number that it has assigned."""
-
-    id: int
-    next_seq: int
 
 
 async def add_spaces(work: PostgresTransaction, spaces: Mapping[str, Space]) -> dict[str, SpaceNumber]:
     """Add missing spaces under the growth lock, and return their numbers by handle."""
-    adding = [SqlStatement(_ADD_SPACE, {"handle": handle, **encode_space(space)}) for handle, space in spaces.items()]
+    adding = [SqlStatement(_ADD_SPACE, codec.encode_space(space) | {"handle": name}) for name, space in spaces.items()]
     _, *results = await work.connection.run_pipeline([SqlStatement(LOCK_GROWTH_SQL, {}), *adding])
-    return {handle: SpaceNumber(*row) for handle, [row] in zip(spaces, results, strict=True)}
+    return {handle: (id, next_seq) for handle, [(id, next_seq)] in zip(spaces, results, strict=True)}

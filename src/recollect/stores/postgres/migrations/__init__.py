@@ -12,8 +12,7 @@ _MIGRATION_LOCK = 0x5265636F
 _SCHEMA_EXISTS = "select to_regclass('recollect.meta') is not null"
 _GET_SCHEMA_VERSION = "select value::int from recollect.meta where name = 'schema'"
 _SET_SCHEMA_VERSION = """
-    insert into recollect.meta (name, value)
-    values ('schema', %s)
+    insert into recollect.meta (name, value) values ('schema', %s)
     on conflict (name) do update set value = excluded.value
 """
 

@@ -19,13 +19,7 @@ from typing import Any, TypeVar
 from recollect.clock import from_micros, to_micros
 from recollect.errors import Conflict
 from recollect.stores.base import get_space_names
-from recollect.stores.codec import (
-    DECODE_ERRORS,
-    build_corrupt_error,
-    decode_mapping,
-    decode_texts,
-    detect_corruption,
-)
+from recollect.stores.codec import DECODE_ERRORS, build_corrupt_error, decode_mapping, decode_texts, detect_corruption
 from recollect.stores.filters import find_prefix_range
 from recollect.stores.postgres.connections import SqlParams
 from recollect.stores.search import ItemBrief
@@ -61,6 +55,30 @@ CANDIDATE_WIDTH = len(CANDIDATE_COLUMNS.split(","))
 SPACE_ID_SQL = "(select id from recollect.spaces where tenant = %(tenant)s and handle = %(space)s)"
 # The rows of a space by its number.
 OF_SPACE_SQL = "tenant = %(tenant)s and space = %(space)s"
+
+CLOCK_MICROS_SQL = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+NOW_MICROS_SQL = f"(select coalesce(%(now)s::bigint, {CLOCK_MICROS_SQL}))"
+"""The time at which rows are expired or not, in microseconds: the parameter `now`, or the server's clock if null."""
+
+# Rows by the handles of their spaces and their own, and the numbers of the spaces. Both may be missing. Each row is
+# found by an index: a join may scan all rows of the tenant instead, if it is planned before they are there.
+SELECT_NAMED_SQL = """
+    select asked.space, s.id, s.next_seq, t.handle, {columns}
+    from unnest(%(spaces)s::text[], %(names)s::text[]) as asked (space, name)
+    left join lateral (
+        select * from recollect.spaces where tenant = %(tenant)s and handle = asked.space offset 0
+    ) s on true
+    left join lateral (
+        select * from recollect.{table} where tenant = %(tenant)s and space = s.id and handle = asked.name offset 0
+    ) t on true
+"""
+
+# The models, the generation that is searched, and the dimensions of its vectors.
+MODELS_JSON_SQL = """
+    (select json_object_agg(name, value) from recollect.meta where name in ('model', 'generation', 'preparing'))
+"""
+ACTIVE_GENERATION_SQL = "coalesce((select value from recollect.meta where name = 'generation'), 'a')"
+ACTIVE_DIM_SQL = "(select value::json ->> 'dim' from recollect.meta where name = 'model')"
 
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Return compact JSON, for instance of rows of encoded values as one parameter."""
@@ -167,9 +185,8 @@ def _parse_json(text: str) -> Any:
 
 
 _SIMPLE_FIELDS = (
-    "id", "content", "created_at", "valid_from", "valid_to", "superseded_by", "expires_at", "source", "key",
-    "decayed_at", "learned_at",
-)  # fmt: skip
+    "id content created_at valid_from valid_to superseded_by expires_at source key decayed_at learned_at"
+).split()
 
 
 def encode_item(item: MemoryItem) -> SqlParams:
