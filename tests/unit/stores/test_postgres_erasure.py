@@ -181,7 +181,7 @@ async def test_failed_wipe_is_rolled_back(
     async def failing(*_: object) -> None:
         raise psycopg.OperationalError("the line is cut")
 
-    monkeypatch.setattr(notes, "_save_erasure", failing)
+    monkeypatch.setattr(notes, "note_partitions", failing)
     with pytest.raises(StoreUnavailable):
         await wiped.wipe("e1", ErasureSelection((SPACE,)))
     assert [item.id for item in await wiped.get(SPACE, "a9")] == ["a9"]

@@ -199,6 +199,11 @@ _STILL_VISIBLE_MESSAGE = (
 _LOCK_ERRORS = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
 
 
+async def note_partitions(connection: PostgresConnection, numbers: list[int]) -> None:
+    """Note in the deleting transaction that these partitions have to be rewritten."""
+    await connection.execute(_NOTE_PARTITIONS, (numbers,))
+
+
 async def _rewrite_partitions(connection: PostgresConnection) -> list[str]:
     """Rewrite the partitions from which something was erased. Return what blocks it, as sentences."""
     blockers: dict[str, None] = {}
@@ -420,13 +425,7 @@ async def _scan_for_evidence(connection: PostgresConnection, evidence: _Evidence
             async for data in _read_file(connection, path):
                 size += min(len(data), _SCAN_CHUNK_BYTES)
                 found |= await asyncio.to_thread(traces.find_in, [data])
-        shared: set[int] = set()  # existing rows contain them too
-        for table in _DATA_COLUMNS:
-            async for rows in _stream_data(connection, table):
-                if found <= shared:
-                    break
-                data = b"\0".join(value for row in rows for value in row)
-                shared |= await asyncio.to_thread(traces.find_in, [data]) & found
+        shared = await _find_shared_pieces(connection, traces, found)
     return replace(scan, files=len(paths), bytes=size, shared=len(shared), found=leftovers + len(found - shared))
 
 
@@ -445,6 +444,18 @@ async def _read_file(connection: PostgresConnection, path: str) -> AsyncIterator
             yield data
         if start == 0:  # there is no such file, or it is empty
             return
+
+
+async def _find_shared_pieces(connection: PostgresConnection, traces: DeletionTraces, found: set[int]) -> set[int]:
+    """Return the pieces that existing rows contain too."""
+    shared: set[int] = set()
+    for table in _DATA_COLUMNS:
+        async for rows in _stream_data(connection, table):
+            if found <= shared:
+                return shared
+            data = b"\0".join(value for row in rows for value in row)
+            shared |= await asyncio.to_thread(traces.find_in, [data]) & found
+    return shared
 
 
 # Deletion.
@@ -503,8 +514,7 @@ class Deletion:
         rederived = before.rederived + sum(isinstance(write, Put) for write in selection.writes)
         after = replace(before, erased=self._counts, rederived=rederived, evidence=evidence)
         await _save_erasure(self._work, after)
-        # These partitions have to be rewritten.
-        await self._work.connection.execute(_NOTE_PARTITIONS, (sorted(self._partitions),))
+        await note_partitions(self._work.connection, sorted(self._partitions))
 
     async def _find_space(self, space: Space) -> SqlParams | None:
         """Return the number of a space, the last place or fence that it has assigned, and its partition."""
