@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -214,11 +214,16 @@ SPACE_STATS_SQL = f"""
         'indexed', case when s.items >= %(large)s then {HNSW_INDEX_IS_VALID_SQL} end,
         'speakers', array(
             with recursive known (speaker) as (
-                select min(r.speaker) from recollect.records r where r.tenant = %(tenant)s and r.space = s.id
+                (
+                    select r.speaker from recollect.records r
+                    where r.tenant = %(tenant)s and r.space = s.id and r.speaker is not null
+                    order by r.speaker limit 1
+                )
                 union all
                 select (
-                    select min(r.speaker) from recollect.records r
+                    select r.speaker from recollect.records r
                     where r.tenant = %(tenant)s and r.space = s.id and r.speaker > known.speaker
+                    order by r.speaker limit 1
                 )
                 from known where known.speaker is not null
             )
@@ -352,13 +357,19 @@ _SEARCH_EMPTY = f"""
 
 def _build_search_sql(filter: PostgresFilter, *, by_vector: bool, dim: int | None = None) -> str:
     """Return the search of a space, with its HNSW index if `dim` is given."""
+    return _assemble_search_sql(filter.build_join("v"), filter.build_join("p"), filter.sql, by_vector, dim)
+
+
+@lru_cache(maxsize=256)
+def _assemble_search_sql(
+    vectors: tuple[str, str], postings: tuple[str, str], neighbors: str, by_vector: bool, dim: int | None
+) -> str:
     near, vector = _NO_NEAR, "null"
     if by_vector:
-        join, condition = filter.build_join("v")
-        near = (_NEAR_BY_SCAN if dim is None else _NEAR_BY_INDEX).format(join=join, filter=condition, dim=dim)
+        near = _NEAR_BY_SCAN if dim is None else _NEAR_BY_INDEX
+        near = near.format(join=vectors[0], filter=vectors[1], dim=dim)
         vector = f"({_NEAREST_PASSAGE.format(what='v.data', row='r')})"
-    join, condition = filter.build_join("p")
-    return _SEARCH.format(near=near, join=join, filter=condition, around=filter.sql, vector=vector)
+    return _SEARCH.format(near=near, join=postings[0], filter=postings[1], around=neighbors, vector=vector)
 
 
 _HAS_ANY_VECTOR = f"""
