@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from recollect.durable.failpoints import arm_failpoints
@@ -75,9 +75,9 @@ def _when_redis_has_deleted() -> None:
     """Kill this process after Redis has deleted the rows and before the deletion is recorded."""
     script = RedisClient.run_script
 
-    async def last(self: RedisClient, name: str, *args: Any) -> Any:
-        answer = await script(self, name, *args)
-        if name == "wipe":
+    async def last(self: RedisClient, name: str, keys: Sequence[bytes], *args: Any) -> Any:
+        answer = await script(self, name, keys, *args)
+        if name == "commit" and keys[0].endswith(b":wiped"):
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 

@@ -290,24 +290,24 @@ def write_ledger_last() -> None:
 
 def keep_aof() -> None:
     """Do not rewrite the append-only file of Redis."""
-    from recollect.stores.redis.erasure import RedisPhysicalErasure
+    from recollect.stores.redis.erasure import RedisErasures
 
-    async def as_it_is(self: RedisPhysicalErasure) -> bool:
+    async def as_it_is(self: RedisErasures, **options: bool) -> bool:
         return True
 
-    setattr(RedisPhysicalErasure, "rewrite_files", as_it_is)  # noqa: B010
+    setattr(RedisErasures, "purge_copies", as_it_is)  # noqa: B010
 
 
 def keep_snapshot() -> None:
     """Do not rewrite the snapshot of Redis."""
-    from recollect.stores.redis.erasure import RedisPhysicalErasure
+    from recollect.stores.redis.erasure import RedisErasures
 
-    asked = RedisPhysicalErasure._request_rewrite
+    asked = RedisErasures._request_rewrite
 
-    async def not_the_snapshot(self: RedisPhysicalErasure, node: Any, command: str, *rest: Any) -> str:
+    async def not_the_snapshot(self: RedisErasures, node: Any, command: str, *rest: Any) -> str:
         return "" if command == "BGSAVE" else await asked(self, node, command, *rest)
 
-    setattr(RedisPhysicalErasure, "_request_rewrite", not_the_snapshot)  # noqa: B010
+    setattr(RedisErasures, "_request_rewrite", not_the_snapshot)  # noqa: B010
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

@@ -23,7 +23,7 @@ from recollect.stores.chroma import ChromaStore
 from recollect.stores.erasure import ErasureRecord
 from recollect.stores.filters import Where
 from recollect.stores.redis import RedisStore
-from recollect.stores.redis.erasure import RedisErasureLedger
+from recollect.stores.redis.erasure import RedisErasures
 from tests.crash import canaries, mutants
 from tests.crash.canaries import EACH, Canary, count_left_in
 from tests.crash.erase_worker import resume_erasure
@@ -255,10 +255,10 @@ def test_erase_killed_in_any_phase_is_finished_by_next_process(filled: Filled, c
 def test_unrecovered_redis_counts_are_detected(
     filled: Filled, copies: Any, table: Table, monkeypatch: pytest.MonkeyPatch
 ):
-    async def nothing(self: RedisErasureLedger) -> None:
+    async def nothing(self: RedisErasures) -> None:
         return None
 
-    monkeypatch.setattr(RedisErasureLedger, "recover_counts", nothing)
+    monkeypatch.setattr(RedisErasures, "recover_counts", nothing)
     pair = copies(filled)
     assert run_killed([(pair, WIPE)]) == {WIPE: "killed"}
     faults = _find_faults(pair, filled)

@@ -8,7 +8,7 @@ import pytest
 from recollect import AgentMemory, Settings
 from recollect.health.context import CheckContext, StoreTarget
 from recollect.health.examine import run_checks
-from recollect.stores.postgres import embedding_models, search, store
+from recollect.stores.postgres import records, search, store
 from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite.connection import EncryptionKey
 from tests.health.examined_memory import ExaminedMemory, fill_memory
@@ -103,7 +103,7 @@ async def _build_indexes(examined: ExaminedMemory, monkeypatch: pytest.MonkeyPat
         await connection.execute("set recollect.everyone = 'on'")
         rows = await (await connection.execute("select tenant, id from recollect.spaces")).fetchall()
         async with opened._server.begin_read(None) as work:  # type: ignore[attr-defined]
-            known = await embedding_models.load_models(work)
+            known = await records.load_models(work)
         for tenant, number in rows:
             await search.build_hnsw_index(connection, tenant, number, known)
     await memory.close()

@@ -136,7 +136,7 @@ async def test_damaged_task_row_is_not_overwritten(change: str, store: RedisStor
     """Mutant: an unreadable row is treated as a missing task."""
     client = redis_server.client()
     client.hset(build_key(b"tasks", TASKS), b"t", b'["1"]')
-    store._committer.clear_cache()
+    store._committer.cached_rows.clear()
     calls: dict[str, Read] = {
         "claim": lambda s: s.claim(TASKS, "t", "w", timedelta(minutes=1)),
         "save": lambda s: s.write(make_save('{"a":2}')),

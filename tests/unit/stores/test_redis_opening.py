@@ -14,9 +14,9 @@ import redis
 from recollect.errors import BadSettings, StoreClosed, StoreUnavailable, Unsupported
 from recollect.settings import Settings
 from recollect.stores.factory import open_stores
-from recollect.stores.redis import RedisStore, health
+from recollect.stores.redis import RedisStore, store
 from recollect.stores.redis.client import RedisTimeouts
-from recollect.stores.redis.health import check_version
+from recollect.stores.redis.store import check_version
 from recollect.testing import ManualClock
 from recollect.testing.factories import LOG, TASKS, list_ids, make_append, make_put, make_save
 from tests.servers.ports import free_port
@@ -133,7 +133,7 @@ async def test_old_server_is_refused(server: RedisServer, monkeypatch: pytest.Mo
     # Mutant: the version is not checked at open.
     with pytest.raises(Unsupported, match=r"5\.0\.14.*upgrade"):
         check_version("redis://somewhere", {"redis_version": "5.0.14"})
-    monkeypatch.setattr(health, "MIN_VERSION", (99, 0))
+    monkeypatch.setattr(store, "MIN_VERSION", (99, 0))
     with pytest.raises(Unsupported, match=r"upgrade it to 99\.0 or newer"):
         await RedisStore.open(server.url)
     monkeypatch.undo()

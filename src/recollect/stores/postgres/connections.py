@@ -64,8 +64,15 @@ class PostgresPool:
     """At most `size` connections, made on demand; `acquire` waits while all of them are in use."""
 
     def __init__(self, url: str, size: int) -> None:
-        self.display_url, self._user = _parse_display_url(url)
-        self._conninfo = make_conninfo(url, **{**_CONNECT_OPTIONS, **conninfo_to_dict(url)})
+        try:
+            parts = conninfo_to_dict(url)
+        except psycopg.ProgrammingError as error:
+            raise convert_connect_error(error, "this URL", "") from error
+        host, port = parts.get("host") or "localhost", parts.get("port") or "5432"
+        self.display_url = f"postgresql://{host}:{port}/{parts.get('dbname') or ''}"
+        """The URL without credentials and options."""
+        self._user = str(parts.get("user") or "")
+        self._conninfo = make_conninfo(**{**_CONNECT_OPTIONS, **parts})
         self._size = size
         self._slots = asyncio.Semaphore(size)
         self._idle: list[PostgresConnection] = []
@@ -95,12 +102,10 @@ class PostgresPool:
         try:
             if self._closed:
                 raise StoreClosed("this store was closed; open it again to use it")
-            if self._idle:
-                connection = self._idle.pop()
-                connection.abort_after(seconds)
-            else:
-                connection = await self.connect()
-                connection.abort_after(seconds)
+            is_new = not self._idle
+            connection = await self.connect() if is_new else self._idle.pop()
+            connection.abort_after(seconds)
+            if is_new:
                 await _configure_connection(connection)
         except BaseException:
             self._slots.release()
@@ -142,16 +147,6 @@ class PostgresPool:
             self._slots.release()  # a later `acquire` raises StoreClosed instead of waiting
 
 
-def _parse_display_url(url: str) -> tuple[str, str]:
-    """Return the URL without credentials and options, and the user. Raise `BadSettings` if it is not a valid URL."""
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise convert_connect_error(error, "this URL", "") from error
-    host, port = parts.get("host") or "localhost", parts.get("port") or "5432"
-    return f"postgresql://{host}:{port}/{parts.get('dbname') or ''}", str(parts.get("user") or "")
-
-
 # Connections.
 
 _StatementKey = tuple[bytes, tuple[int, ...]]
@@ -182,11 +177,6 @@ class PostgresConnection(AsyncConnection[Any]):
     async def fetch_rows(self, statement: str, values: Sequence[Any] | SqlParams | None = None) -> Rows:
         return await (await self.execute(statement.encode(), values, binary=True)).fetchall()
 
-    async def fetch_row(self, statement: str, values: Sequence[Any] | SqlParams | None = None) -> tuple[Any, ...]:
-        """Return the row of a statement that always has one."""
-        [row] = await self.fetch_rows(statement, values)
-        return row
-
     async def run_pipeline(self, statements: Sequence[SqlStatement]) -> list[Rows]:
         """Run statements in one round trip and return the rows of each.
 
@@ -199,8 +189,7 @@ class PostgresConnection(AsyncConnection[Any]):
             try:
                 transformers = [transformer for each in encoded for transformer in self._send(*each)]
                 self.pgconn.pipeline_sync()
-                results = await self.wait(_fetch_results(self.pgconn, len(transformers)))
-                return _decode_results(transformers, results)
+                return await self.wait(_fetch_rows(self.pgconn, transformers))
             except BaseException:
                 if len(self.prepared or ()) > prepared_before:  # it is unknown which of them the server has prepared
                     self.pgconn.finish()
@@ -214,7 +203,10 @@ class PostgresConnection(AsyncConnection[Any]):
     def _encode(self, statement: SqlStatement) -> tuple[bytes, Sequence[Any], Any]:
         text, names = number_placeholders(statement.text)
         values, transformer = [statement.values[name] for name in names], Transformer(self)
-        return text, transformer.dump_sequence(values, list(map(_choose_format, values))), transformer
+        # Vectors are sent as binary: as text, each would take half a millisecond.
+        are_vectors = (isinstance(value, list) and isinstance(next(iter(value), None), HalfVector) for value in values)
+        formats = [PyFormat.BINARY if is_binary else PyFormat.AUTO for is_binary in are_vectors]
+        return text, transformer.dump_sequence(values, formats), transformer
 
     def _send(self, text: bytes, values: Sequence[Any], transformer: Any) -> Sequence[Any]:
         """Send a statement, prepared if possible. Return the decoder of each result to expect, or None."""
@@ -246,37 +238,27 @@ class PostgresConnection(AsyncConnection[Any]):
                 line.shutdown(socket.SHUT_RDWR)
 
 
-def _choose_format(value: Any) -> PyFormat:
-    """Return psycopg's default, except for lists of vectors: as text, each would take half a millisecond."""
-    is_vectors = isinstance(value, list) and bool(value) and isinstance(value[0], HalfVector)
-    return PyFormat.BINARY if is_vectors else PyFormat.AUTO
-
-
-def _fetch_results(pgconn: PGconn, count: int) -> Generator[Any, Any, list[PGresult]]:
-    """Fetch all results. If the server hung up and sent its reason, the last one is that error."""
+def _fetch_rows(pgconn: PGconn, transformers: Sequence[Any]) -> Generator[Any, Any, list[Rows]]:
+    """Fetch all results and return their rows. Raise the first error, also if the server hung up after it."""
     yield from generators.send(pgconn)
-    results: list[PGresult] = []
+    rows: list[Rows] = []
+    failed: PGresult | None = None
     try:
-        for _ in range(count):
+        for transformer in transformers:
             result = yield from generators.fetch(pgconn)
             assert result is not None
-            results.append(result)
+            if failed is None and result.status == ExecStatus.FATAL_ERROR:
+                failed = result
+            elif failed is None and transformer is not None:
+                transformer.set_pgresult(result)
+                rows.append(transformer.load_rows(0, result.ntuples, tuple))
             yield from generators.fetch(pgconn)  # None: the end of this statement
         yield from generators.fetch(pgconn)  # the pipeline sync
     except psycopg.OperationalError:
-        if all(result.status != ExecStatus.FATAL_ERROR for result in results):
+        if failed is None:
             raise
-    return results
-
-
-def _decode_results(transformers: Sequence[Any], results: Sequence[PGresult]) -> list[Rows]:
-    rows: list[Rows] = []
-    for transformer, result in zip(transformers, results, strict=False):
-        if result.status == ExecStatus.FATAL_ERROR:
-            raise errors.error_from_result(result)
-        if transformer is not None:
-            transformer.set_pgresult(result)
-            rows.append(transformer.load_rows(0, result.ntuples, tuple))
+    if failed is not None:
+        raise errors.error_from_result(failed)
     return rows
 
 
@@ -308,7 +290,7 @@ async def _configure_connection(connection: PostgresConnection) -> None:
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     # Behind a transaction pooler, the process that works is not the one that connected: it would lack the statements.
-    [worker] = await connection.fetch_row("select pg_backend_pid()")
+    [[worker]] = await connection.fetch_rows("select pg_backend_pid()")
     if worker == connection.info.backend_pid:
         await connection.execute("set plan_cache_mode = force_generic_plan")
         connection.prepared = {}
@@ -339,31 +321,26 @@ def convert_error(error: psycopg.Error, display_url: str) -> RecollectError:
             return StoreFull(f"the disk of {display_url} is full; free space and retry, no data was lost")
         case errors.InsufficientPrivilege():
             database = display_url.rsplit("/")[-1]
-            fix = (
-                f"grant create on database {database} to USER"
-                if "for database" in message
-                else f"grant OWNER to USER (OWNER: the user who created the store in {database})"
-            )
-            return StoreUnavailable(
-                f"{display_url} denies this user access ({message}); have an administrator run: {fix}"
-            )
+            fix = f"grant OWNER to USER (OWNER: the user who created the store in {database})"
+            if "for database" in message:
+                fix = f"grant create on database {database} to USER"
+            text = f"denies this user access ({message}); have an administrator run: {fix}"
         case errors.ReadOnlySqlTransaction():
-            return StoreUnavailable(f"{display_url} is read-only; connect to the primary server, not to a replica")
+            text = "is read-only; connect to the primary server, not to a replica"
         case errors.TooManyConnections():
-            return StoreUnavailable(
-                f"{display_url} has no free connection; raise max_connections, or lower the setting `readers`"
-            )
+            text = "has no free connection; raise max_connections, or lower the setting `readers`"
         case errors.ProgramLimitExceeded() | errors.StringDataRightTruncation() | errors.NumericValueOutOfRange():
             return BadInput(f"{display_url} does not accept a value of this size: {message}")
         case errors.DeadlockDetected() | errors.SerializationFailure():
             return StoreUnavailable(f"a concurrent transaction won at {display_url}; nothing was written, retry")
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            return StoreUnavailable(
-                f"{display_url} cannot be reached ({message}); check that it is running. The last transaction may or "
-                "may not have committed: check, then retry"
+            text = (
+                f"cannot be reached ({message}); check that it is running. The last transaction may or may not have "
+                "committed: check, then retry"
             )
         case _:
-            return StoreUnavailable(f"{display_url} failed: {message}")
+            text = f"failed: {message}"
+    return StoreUnavailable(f"{display_url} {text}")
 
 
 def convert_connect_error(error: psycopg.Error, display_url: str, user: str) -> RecollectError:
@@ -372,18 +349,15 @@ def convert_connect_error(error: psycopg.Error, display_url: str, user: str) -> 
     if isinstance(error, psycopg.ProgrammingError):
         return BadSettings(f"{display_url} is not a valid PostgreSQL URL: {message}")
     if "password" in message:
-        return StoreUnavailable(f"{display_url} rejected the password of {user!r}; correct the URL or ~/.pgpass")
-    if "does not exist" in message and "database" in message:
-        return StoreUnavailable(
-            f"{display_url} does not exist; create the database with: createdb {display_url.rsplit('/')[-1]}"
-        )
-    if "does not exist" in message or "no pg_hba.conf entry" in message:
-        return StoreUnavailable(f"{display_url} does not accept the user {user!r} from this host: {message}")
-    if "timeout expired" in message:
-        message = "connection timeout"
-    return StoreUnavailable(
-        f"{display_url} cannot be reached: {message}; check the host and port, and that it is running"
-    )
+        text = f"rejected the password of {user!r}; correct the URL or ~/.pgpass"
+    elif "does not exist" in message and "database" in message:
+        text = f"does not exist; create the database with: createdb {display_url.rsplit('/')[-1]}"
+    elif "does not exist" in message or "no pg_hba.conf entry" in message:
+        text = f"does not accept the user {user!r} from this host: {message}"
+    else:
+        cause = "connection timeout" if "timeout expired" in message else message
+        text = f"cannot be reached: {cause}; check the host and port, and that it is running"
+    return StoreUnavailable(f"{display_url} {text}")
 
 
 def get_first_line(error: Exception) -> str:

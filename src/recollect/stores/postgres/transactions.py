@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
 from recollect.clock import Clock, from_micros, to_micros
 from recollect.errors import StoreUnavailable, Unsupported
 from recollect.stores.base import count_cancellations
-from recollect.stores.postgres.connections import (
-    PostgresConnection,
-    PostgresPool,
-    Rows,
-    SqlParams,
-    SqlStatement,
-    translate_errors,
-)
+from recollect.stores.postgres import codec, connections
+from recollect.stores.postgres.connections import PostgresConnection, PostgresPool, Rows, SqlParams, SqlStatement
 from recollect.stores.postgres.migrations import migrate
-from recollect.stores.postgres.row_codec import build_space_handle, encode_space, escape_text
-from recollect.stores.writes import Embed, Put, TaskWrite, Write
+from recollect.stores.writes import DropTask, Embed, Put, TaskWrite, Write
 from recollect.types import Space
 
 _MIN_SERVER_VERSION = 140000
@@ -41,7 +36,6 @@ _SERVER_INFO = """
         current_setting('full_page_writes'), coalesce(current_setting('recollect.throwaway', true), ''),
         (select extversion from pg_extension where extname = 'vector')
 """
-_CLOCK_MICROS = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _SET_TENANT = (
     "select set_config('recollect.tenant', %(tenant)s, true), set_config('recollect.everyone', %(everyone)s, true)"
 )
@@ -51,16 +45,14 @@ _TAKE_LOCKS = f"""
     {_SET_TENANT}, set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
         set_config('synchronous_commit', coalesce(%(commits)s, current_setting('synchronous_commit')), true),
         count(case when shared then pg_advisory_xact_lock_shared(lock) else pg_advisory_xact_lock(lock) end),
-        {_CLOCK_MICROS}
+        {codec.CLOCK_MICROS_SQL}
     from unnest(%(locks)s::bigint[], %(shared)s::boolean[]) as held (lock, shared)
 """
 
-NOW_MICROS_SQL = f"(select coalesce(%(now)s::bigint, {_CLOCK_MICROS}))"
-"""The time at which rows are expired or not, in microseconds: the parameter `now`, or the server's clock if null."""
-
 # Updates and deletes of items, terms and vectors need it. Under a generic plan with a row policy, an update that waited
 # for another of the same row does not find the row any more (PostgreSQL 18.4).
-_FORCE_REPLAN = SqlStatement("set local plan_cache_mode = force_custom_plan", {})
+FORCE_REPLAN = SqlStatement("set local plan_cache_mode = force_custom_plan", {})
+_NEEDS_REPLAN = re.compile(r"\s*(update|delete from) recollect\.(records|postings|vectors)\b")
 _BEGIN = SqlStatement("begin", {})
 _BEGIN_READ_ONLY = SqlStatement("begin isolation level repeatable read read only", {})
 _COMMIT = SqlStatement("commit", {})
@@ -79,31 +71,15 @@ class PostgresTransaction:
 
     async def fetch_rows(self, statement: str, values: SqlParams | None = None, *before: SqlStatement) -> Rows:
         """Return the rows of a statement that is run after others, in one round trip."""
-        return (await self.fetch_all([*before, SqlStatement(statement, values or {})]))[-1]
-
-    async def fetch_all(self, statements: Sequence[SqlStatement]) -> list[Rows]:
-        """Return the rows of each statement, in one round trip."""
-        return await self.connection.run_pipeline(statements)
-
-    async def fetch_row(self, statement: str, values: SqlParams | None = None) -> tuple[Any, ...] | None:
-        return next(iter(await self.fetch_rows(statement, values)), None)
-
-    async def fetch_one(self, statement: str, values: SqlParams | None = None) -> tuple[Any, ...]:
-        """Return the row of a statement that always has one."""
-        [row] = await self.fetch_rows(statement, values)
-        return row
+        return (await self.connection.run_pipeline([*before, SqlStatement(statement, values or {})]))[-1]
 
     async def execute(self, statement: str, values: SqlParams | None = None) -> None:
         await self.fetch_rows(statement, values)
 
-    async def commit(self, statements: Sequence[SqlStatement] = ()) -> None:
-        """Run the last statements and commit, in one round trip."""
-        await self.connection.run_pipeline([*statements, _COMMIT])
+    async def commit(self, plan: StatementPlan | None = None) -> None:
+        """Run the statements of a batch and commit, in one round trip."""
+        await self.connection.run_pipeline([*(plan.build_statements(self) if plan else ()), _COMMIT])
         self.is_over = True
-
-    async def force_replan(self) -> None:
-        """Use no cached plans for the rest of the transaction."""
-        await self.execute(*_FORCE_REPLAN)
 
     async def switch_tenant(self, tenant: str) -> None:
         """See the rows of another tenant, and of no other."""
@@ -132,15 +108,10 @@ class PostgresServer(PostgresPool):
             await migrate(connection, server.display_url, migrates=migrates)
         return server
 
-    @property
-    def now_micros(self) -> int | None:
-        """The time of the client's clock, if it has its own, for `NOW_MICROS_SQL`."""
-        return to_micros(self._clock()) if self._clock else None
-
     @asynccontextmanager
     async def open_connection(self) -> AsyncIterator[PostgresConnection]:
         """Yield a connection outside of the pool, for any time and for statements that no transaction may contain."""
-        with translate_errors(self.display_url):
+        with connections.translate_errors(self.display_url):
             async with await self.connect() as connection:
                 yield connection
 
@@ -152,47 +123,44 @@ class PostgresServer(PostgresPool):
         Statements that are sent together without a begin are one transaction.
         """
         statements = [_build_tenant_statement(tenant), *before, SqlStatement(statement, values or {})]
-        with translate_errors(self.display_url):
+        with connections.translate_errors(self.display_url):
             connection, results = await self._begin(statements, _READ_TIMEOUT_SECONDS)
             await self.release(connection)
         return results[-1]
+
+    async def read_space(self, space: Space, statement: str, **values: Any) -> Rows:
+        """Return the rows of a statement with `SPACE_ID_SQL` and `NOW_MICROS_SQL`."""
+        now = to_micros(self._clock()) if self._clock else None
+        return await self.read(space.tenant, statement, {**codec.build_space_params(space), "now": now, **values})
 
     def begin_read(self, tenant: str | None) -> _Transaction:
         """Return a read-only transaction on one snapshot, for one tenant or with None for all."""
         return self._open_transaction([_BEGIN_READ_ONLY, _build_tenant_statement(tenant)], tenant)
 
     def begin_write(
-        self,
-        tenant: str | None,
-        locks: Sequence[AdvisoryLock] = (),
-        first: Iterable[SqlStatement] = (),
-        *,
-        durable: bool = True,
-        has_deadline: bool = True,
+        self, tenant: str | None, locks: AdvisoryLocks | None = None, *first: SqlStatement, durable: bool = True
     ) -> _Transaction:
         """Return a transaction that takes locks and then reads the clock, so a later writer has a later time.
 
-        A commit that is not durable may be lost in a crash of the server. Without a deadline it may take any time.
+        It runs the first statements together with its begin. If it is not durable, a crash of the server may undo it.
         """
+        held = locks or {}
         params = {
             **_build_tenant_params(tenant),
             "idle_timeout": str(_IDLE_TIMEOUT_MS),
             "commits": "off" if not durable else "on" if self._has_weak_commits else None,
-            "locks": [lock.number for lock in locks],
-            "shared": [lock.shared for lock in locks],
+            "locks": list(held),
+            "shared": list(held.values()),
         }
-        statements = [_BEGIN, SqlStatement(_TAKE_LOCKS, params), *first]
-        return self._open_transaction(statements, tenant, has_deadline=has_deadline)
+        return self._open_transaction([_BEGIN, SqlStatement(_TAKE_LOCKS, params), *first], tenant)
 
     @asynccontextmanager
     async def _open_transaction(
-        self, statements: Sequence[SqlStatement], tenant: str | None, *, has_deadline: bool = True
+        self, statements: Sequence[SqlStatement], tenant: str | None
     ) -> AsyncIterator[PostgresTransaction]:
-        with translate_errors(self.display_url):
+        with connections.translate_errors(self.display_url):
             connection, results = await self._begin(statements, _TRANSACTION_TIMEOUT_SECONDS)
             try:
-                if not has_deadline:
-                    connection.abort_after(None)
                 now = self._clock() if self._clock else from_micros(results[1][0][-1])
                 work = PostgresTransaction(connection, now, tenant, results[2:])
                 yield work
@@ -222,11 +190,11 @@ class PostgresServer(PostgresPool):
 
 def _build_tenant_statement(tenant: str | None) -> SqlStatement:
     """Return the statement after which the transaction sees one tenant or all of them. Its last column is the time."""
-    return SqlStatement(f"{_SET_TENANT}, {_CLOCK_MICROS}", _build_tenant_params(tenant))
+    return SqlStatement(f"{_SET_TENANT}, {codec.CLOCK_MICROS_SQL}", _build_tenant_params(tenant))
 
 
 def _build_tenant_params(tenant: str | None) -> SqlParams:
-    return {"tenant": "", "everyone": "on"} if tenant is None else {"tenant": escape_text(tenant), "everyone": ""}
+    return {"tenant": "", "everyone": "on"} if tenant is None else {"tenant": codec.escape_text(tenant), "everyone": ""}
 
 
 async def _check_server(connection: PostgresConnection, display_url: str) -> bool:
@@ -234,58 +202,47 @@ async def _check_server(connection: PostgresConnection, display_url: str) -> boo
 
     Return whether its default is not to wait for the disk at commit.
     """
-    number, version, encoding, commits, *durability, throwaway, pgvector = await connection.fetch_row(_SERVER_INFO)
+    [row] = await connection.fetch_rows(_SERVER_INFO)
+    number, version, encoding, commits, *durability, throwaway, pgvector = row
+    problem = ""
     if number < _MIN_SERVER_VERSION:
-        raise Unsupported(
-            f"{display_url} is PostgreSQL {version}; Recollect needs {_MIN_SERVER_VERSION // 10000} or newer"
-        )
-    if encoding != "UTF8":
-        raise Unsupported(
-            f"{display_url} has the encoding {encoding}; create a database with: createdb --encoding=UTF8 …"
-        )
-    if "off" in durability and throwaway != "on":
+        problem = f"is PostgreSQL {version}; Recollect needs {_MIN_SERVER_VERSION // 10000} or newer"
+    elif encoding != "UTF8":
+        problem = f"has the encoding {encoding}; create a database with: createdb --encoding=UTF8 …"
+    elif "off" in durability and throwaway != "on":
         setting = ("fsync", "full_page_writes")[durability.index("off")]
-        raise Unsupported(
-            f"{display_url} runs with {setting} = off: a power failure can destroy the database. Have an administrator "
-            f"run: alter system set {setting} = on; select pg_reload_conf(). For throwaway data, such as tests, allow "
-            "it with: alter database … set recollect.throwaway = on"
+        problem = (
+            f"runs with {setting} = off: a power failure can destroy the database. Have an administrator run: "
+            f"alter system set {setting} = on; select pg_reload_conf(). For throwaway data, such as tests, allow it "
+            "with: alter database … set recollect.throwaway = on"
         )
-    if pgvector is None:
-        pgvector = await _create_vector_extension(connection, display_url)
-    if tuple(int(part) for part in pgvector.split(".")[:2]) < _MIN_PGVECTOR_VERSION:
-        raise Unsupported(
-            f"{display_url} has pgvector {pgvector}; Recollect needs 0.8 or newer. Have an administrator install it "
-            "and run: alter extension vector update"
-        )
+    elif pgvector is None:
+        try:
+            await connection.execute("create extension vector")
+        except psycopg.Error as error:
+            raise StoreUnavailable(
+                f"{display_url} lacks the extension `vector` ({connections.get_first_line(error)}); install pgvector "
+                "on the server, and have an administrator run in this database: create extension vector"
+            ) from error
+        return await _check_server(connection, display_url)
+    elif tuple(int(part) for part in pgvector.split(".")[:2]) < _MIN_PGVECTOR_VERSION:
+        advice = "Have an administrator install it and run: alter extension vector update"
+        problem = f"has pgvector {pgvector}; Recollect needs 0.8 or newer. {advice}"
+    if problem:
+        raise Unsupported(f"{display_url} {problem}")
     return bool(commits == "off")
-
-
-async def _create_vector_extension(connection: PostgresConnection, display_url: str) -> str:
-    """Create the extension and return its version."""
-    try:
-        await connection.execute("create extension vector")
-    except psycopg.Error as error:
-        raise StoreUnavailable(
-            f"{display_url} lacks the extension `vector` ({str(error).splitlines()[0]}); install pgvector on the "
-            "server, and have an administrator run in this database: create extension vector"
-        ) from error
-    [version] = await connection.fetch_row("select extversion from pg_extension where extname = 'vector'")
-    return str(version)
 
 
 # Locks. A batch locks all spaces and tasks that it writes to before it reads, in the order of their numbers, so that
 # writers never deadlock. LOCK_GROWTH_SQL comes last: its holder only adds what is missing, and waits for no lock.
 
-
-class AdvisoryLock(NamedTuple):
-    """An advisory lock of the transaction, exclusive or shared."""
-
-    number: int
-    shared: bool = False
-
+AdvisoryLocks = dict[int, bool]
+"""The numbers of locks, in the order in which they are taken, and for each whether it is shared."""
 
 _MODELS_LOCK = 0x5265636F_00000001
-LOCK_MODELS_SQL = f"select pg_advisory_xact_lock({_MODELS_LOCK})"
+LOCK_MODELS_SQL = f"""
+    select set_config('plan_cache_mode', 'force_custom_plan', true), pg_advisory_xact_lock({_MODELS_LOCK})
+"""
 """Exclusive for a change of the models; shared by writers of vectors."""
 LOCK_GROWTH_SQL = f"select pg_advisory_xact_lock({0x5265636F_00000002})"
 
@@ -294,67 +251,77 @@ def has_vectors(write: Write) -> bool:
     return isinstance(write, Embed) or (isinstance(write, Put) and write.vectors is not None)
 
 
-def build_locks(writes: Sequence[Write], deleted: Iterable[Space] = ()) -> list[AdvisoryLock]:
-    """Return the locks of a batch in their order. Deleted spaces are locked against all writers."""
-    spaces = {write.space for write in writes if not isinstance(write, TaskWrite)}
-    tasks = {(write.space, write.task) for write in writes if isinstance(write, TaskWrite)}
-    exclusive = {_compute_lock_number(space, "") for space in (*deleted, *spaces)}
-    exclusive |= {_compute_lock_number(space, task) for space, task in tasks}
-    shared = {_compute_lock_number(space, "") for space, _ in tasks}
-    models = [AdvisoryLock(_MODELS_LOCK, shared=True)] if any(map(has_vectors, writes)) else []
-    return [*models, *_order_locks(exclusive, shared)]
+def build_locks(writes: Sequence[Write], deleted: Iterable[Space] = ()) -> AdvisoryLocks:
+    """Return the locks of a batch. Deleted spaces are locked against all writers, and those of tasks are shared."""
+    tasks = [write for write in writes if isinstance(write, TaskWrite)]
+    spaces = [*deleted, *(write.space for write in writes if not isinstance(write, TaskWrite))]
+    locks = {_compute_lock_number(write.space, ""): True for write in tasks}
+    locks |= {_compute_lock_number(write.space, write.task): False for write in tasks}
+    locks |= {_compute_lock_number(space, ""): False for space in spaces}
+    models = {_MODELS_LOCK: True} if any(map(has_vectors, writes)) else {}
+    return models | dict(sorted(locks.items()))
 
 
-def build_task_locks(space: Space, task: str) -> list[AdvisoryLock]:
+def build_task_locks(space: Space, task: str) -> AdvisoryLocks:
     """Return the locks of a write to one task: its space is shared, so that only its deletion waits."""
-    return _order_locks({_compute_lock_number(space, task)}, {_compute_lock_number(space, "")})
-
-
-def _order_locks(exclusive: set[int], shared: set[int]) -> list[AdvisoryLock]:
-    return [AdvisoryLock(number, shared=number not in exclusive) for number in sorted(exclusive | shared)]
+    return build_locks([DropTask(space, task)])
 
 
 @lru_cache(maxsize=1024)
 def _compute_lock_number(space: Space, task: str) -> int:
     """Return a hash of 64 bits. Two that collide only wait for each other."""
-    name = "\0".join((space.tenant, build_space_handle(space), task))
+    name = "\0".join((space.tenant, codec.build_space_handle(space), task))
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)
 
 
 class StatementPlan:
-    """The statements of a batch, which are sent together."""
+    """The statements of a batch, which are sent together, and the models after the writes so far."""
 
-    def __init__(self) -> None:
-        self._statements: list[tuple[str, SqlStatement]] = []
-        self._has_row_changes = False
-
-    def add(self, tenant: str, statement: str, values: SqlParams, *, has_row_changes: bool = False) -> None:
-        """Add a statement for one tenant; `has_row_changes` if it updates or deletes items, terms or vectors."""
-        self._statements.append((tenant, SqlStatement(statement, {"tenant": escape_text(tenant), **values})))
-        self._has_row_changes |= has_row_changes
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.models = codec.PostgresModels()
+        self.statements: list[tuple[str, SqlStatement]] = []
+        """The statements with their tenants."""
 
     def build_statements(self, work: PostgresTransaction) -> list[SqlStatement]:
         """Return the statements in their order, with a change of tenant between those of different tenants."""
-        built = [_FORCE_REPLAN] if self._has_row_changes else []
-        current = work.tenant
-        for tenant, statement in self._statements:
-            if tenant != current:
+        built = [FORCE_REPLAN] if any(_NEEDS_REPLAN.match(each.text) for _, each in self.statements) else []
+        for tenant, statement in self.statements:
+            if tenant != work.tenant:
                 built.append(_build_tenant_statement(tenant))
-                current = tenant
+                work.tenant = tenant
             built.append(statement)
         return built
 
 
-# Numbers of spaces.
+StoredRows = Mapping[str, Sequence[Any]]
+"""The stored rows of one space, by handle."""
 
-FIND_SPACES = """
-    select handle, id, next_seq
-    from recollect.spaces
-    where tenant = %(tenant)s and handle = any(%(handles)s)
-"""
-# A fence of an erased space is never reused: see `_SAVE_LAST_FENCE`.
-_INSERT_SPACE = """
-    insert into recollect.spaces (tenant, handle, tier, owner, agent, session, next_seq)
+
+class SpaceBatch(ABC):
+    """The writes of a batch to one space, as statements of a plan."""
+
+    def __init__(self, plan: StatementPlan, space: Space, number: SpaceNumber, rows: StoredRows) -> None:
+        self._plan = plan
+        self._space = space
+        self.number, self._last = number
+        self._load(rows)
+
+    @abstractmethod
+    def _load(self, rows: StoredRows) -> None:
+        """Take the stored rows on which the batch depends."""
+
+    def _add(self, statement: str, **values: Any) -> None:
+        values |= {"tenant": codec.escape_text(self._space.tenant), "space": self.number}
+        self._plan.statements.append((self._space.tenant, SqlStatement(statement, values)))
+
+
+SpaceNumber = tuple[int, int]
+"""The row id of a space, and the last place or sequence number that it has assigned."""
+
+# A fence of an erased space is never reused: see `_SAVE_LAST_FENCE`. Another transaction may have added the space.
+_ADD_SPACE = """
+    insert into recollect.spaces as s (tenant, handle, tier, owner, agent, session, next_seq)
     values (
         %(tenant)s, %(handle)s, %(tier)s, %(owner)s, %(agent)s, %(session)s,
         case
@@ -363,25 +330,12 @@ _INSERT_SPACE = """
             else 0
         end
     )
-    returning handle, id, next_seq
+    on conflict (tenant, handle) do update set handle = s.handle returning id, next_seq
 """
 
 
-class SpaceNumber(NamedTuple):
-    """The row id of a space, and the last place or sequence number that it has assigned."""
-
-    id: int
-    next_seq: int
-
-
-async def create_space_numbers(
-    work: PostgresTransaction, tenant: str, spaces: Mapping[str, Space]
-) -> dict[str, SpaceNumber]:
-    """Return the numbers of a tenant's spaces by handle. Missing spaces are created under the growth lock."""
-    await work.execute(LOCK_GROWTH_SQL)
-    rows = await work.fetch_rows(FIND_SPACES, {"tenant": escape_text(tenant), "handles": list(spaces)})
-    known = {row[0] for row in rows}
-    for handle, space in spaces.items():
-        if handle not in known:
-            rows += await work.fetch_rows(_INSERT_SPACE, {"handle": handle, **encode_space(space)})
-    return {handle: SpaceNumber(id, next_seq) for handle, id, next_seq in rows}
+async def add_spaces(work: PostgresTransaction, spaces: Mapping[str, Space]) -> dict[str, SpaceNumber]:
+    """Add missing spaces under the growth lock, and return their numbers by handle."""
+    adding = [SqlStatement(_ADD_SPACE, codec.encode_space(space) | {"handle": name}) for name, space in spaces.items()]
+    _, *results = await work.connection.run_pipeline([SqlStatement(LOCK_GROWTH_SQL, {}), *adding])
+    return {handle: (id, next_seq) for handle, [(id, next_seq)] in zip(spaces, results, strict=True)}

@@ -7,12 +7,12 @@ import hashlib
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCluster
@@ -21,14 +21,12 @@ from redis.backoff import NoBackoff
 
 from recollect.errors import BadSettings, RecollectError, StoreClosed, StoreCorrupt, StoreFull, StoreUnavailable
 from recollect.stores.base import count_cancellations
-from recollect.stores.redis.health import RedisNode, check_durability, check_version
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
 
-REDIS_ERRORS = (exceptions.RedisError, exceptions.RedisClusterException)
-"""All errors of redis-py; those of a cluster have a base class of their own."""
-
+# Those of a cluster have a base class of their own.
+_REDIS_ERRORS = (exceptions.RedisError, exceptions.RedisClusterException)
 _TRANSIENT_ERRORS = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
@@ -41,8 +39,6 @@ _ACCESS_ERRORS = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 _TLS_DISCONNECTS = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 # Lua errors of our scripts when a stored value has an unexpected type.
 _SCRIPT_TYPE_ERROR = re.compile(r"user_script:\d+: (attempt to|bad argument)")
-
-
 _MAYBE_WRITTEN_HINT = ". A write in progress may have been applied: retry it with the same ids, which is idempotent"
 
 
@@ -61,11 +57,8 @@ def is_transient(error: Exception) -> bool:
 
     A refused password or certificate is permanent.
     """
-    return (
-        isinstance(error, _TRANSIENT_ERRORS)
-        and _find_cause(error, *_ACCESS_ERRORS) is None
-        and _find_tls_error(error) is None
-    )
+    refusal = _find_cause(error, *_ACCESS_ERRORS) or _find_tls_error(error)
+    return isinstance(error, _TRANSIENT_ERRORS) and refusal is None
 
 
 def redact_url(url: str) -> str:
@@ -76,39 +69,34 @@ def redact_url(url: str) -> str:
 
 def convert_error(error: Exception, url: str, *, reads: bool = False) -> RecollectError:
     """Return the RecollectError for an error of redis-py. With `reads`, omit the hint about applied writes."""
-    address, text = redact_url(url), str(error)
+    address, message = redact_url(url), str(error)
     if (tls_error := _find_tls_error(error)) is not None:
         return _convert_tls_error(tls_error, address)
-    if _find_cause(error, *_ACCESS_ERRORS) or "NOAUTH" in text or "WRONGPASS" in text:
-        return StoreUnavailable(
-            f"{address} refused the user or password ({text}); set them in the URL: redis://USER:PASSWORD@HOST"
-        )
-    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text or "ACL failure" in text:
-        return StoreUnavailable(
-            f"{address} denies this user a required command ({text}); as an admin run: "
+    if _find_cause(error, *_ACCESS_ERRORS) or "NOAUTH" in message or "WRONGPASS" in message:
+        text = f"refused the user or password ({message}); set them in the URL: redis://USER:PASSWORD@HOST"
+    elif isinstance(error, exceptions.NoPermissionError) or "NOPERM" in message or "ACL failure" in message:
+        text = (
+            f"denies this user a required command ({message}); as an admin run: "
             "ACL SETUSER USER ~recollect:* +@read +@write +@scripting +info +time +config|get"
         )
-    if isinstance(error, exceptions.OutOfMemoryError):
-        return StoreFull(
-            f"{address} has reached maxmemory; nothing was written, reads still work. "
-            "Raise it with CONFIG SET maxmemory, or delete some memories"
-        )
-    if "MISCONF" in text or "No space left" in text:
-        return StoreFull(f"{address} cannot write to its disk ({text}); free disk space there, nothing was written")
-    if isinstance(error, exceptions.ReadOnlyError):
-        return StoreUnavailable(f"{address} is a read-only replica; use the URL of the primary")
-    if "WRONGTYPE" in text or _SCRIPT_TYPE_ERROR.search(text):
-        return StoreCorrupt(
-            f"{address} has a value of an unexpected type under a recollect key ({text:.200}); restore a backup, "
-            "or use a separate database"
-        )
-    if "DB index is out of range" in text:
-        return StoreUnavailable(
-            f"{address} has no database of that number; use a lower number, or raise `databases` in its configuration"
-        )
-    if isinstance(error, _TRANSIENT_ERRORS):
+    elif isinstance(error, exceptions.OutOfMemoryError):
+        advice = "Raise it with CONFIG SET maxmemory, or delete some memories"
+        return StoreFull(f"{address} has reached maxmemory; nothing was written, reads still work. {advice}")
+    elif "MISCONF" in message or "No space left" in message:
+        return StoreFull(f"{address} cannot write to its disk ({message}); free disk space there, nothing was written")
+    elif isinstance(error, exceptions.ReadOnlyError):
+        text = "is a read-only replica; use the URL of the primary"
+    elif "WRONGTYPE" in message or _SCRIPT_TYPE_ERROR.search(message):
+        advice = "restore a backup, or use a separate database"
+        what = "has a value of an unexpected type under a recollect key"
+        return StoreCorrupt(f"{address} {what} ({message:.200}); {advice}")
+    elif "DB index is out of range" in message:
+        text = "has no database of that number; use a lower number, or raise `databases` in its configuration"
+    elif isinstance(error, _TRANSIENT_ERRORS):
         return StoreUnavailable(_describe_unreachable(error, address) + ("" if reads else _MAYBE_WRITTEN_HINT))
-    return StoreUnavailable(f"{address} returned an error: {text}")
+    else:
+        text = f"returned an error: {message}"
+    return StoreUnavailable(f"{address} {text}")
 
 
 def _describe_unreachable(error: Exception, address: str) -> str:
@@ -144,25 +132,20 @@ def _convert_tls_error(error: OSError, address: str) -> RecollectError:
             "if the server requires them, name PEM files"
         )
     why = error.verify_message
+    problem = f"is not signed by a trusted CA ({why}); name the CA file: rediss://HOST?ssl_ca_certs=/PATH/TO/ca.pem"
     if "mismatch" in why:
-        return StoreUnavailable(
-            f"the TLS certificate of {address} is for another host name ({why}); use that host name in the URL, or "
-            "issue a certificate for this one"
-        )
-    return StoreUnavailable(
-        f"the TLS certificate of {address} is not signed by a trusted CA ({why}); name the CA file: "
-        "rediss://HOST?ssl_ca_certs=/PATH/TO/ca.pem"
-    )
+        advice = "use that host name in the URL, or issue a certificate for this one"
+        problem = f"is for another host name ({why}); {advice}"
+    return StoreUnavailable(f"the TLS certificate of {address} {problem}")
 
 
-_CLUSTER_SUFFIX = "+cluster"
 _PURGE_OPTION, _MAX_PURGE_DAYS = "purge_after_days", 36_525
 _FIRST_RETRY_DELAY, _MAX_RETRY_DELAY = 0.02, 0.5
 _MAX_CONNECTIONS = 32
-_SCAN_PAGE = 500
+_SCAN_PAGE = 1000
 # Scripts and commands that only read. While a server is unreachable they fail after one attempt.
 _READ_ONLY_COMMANDS = frozenset(
-    "read logs task EXISTS GET HGET HGETALL HKEYS HLEN HMGET HSCAN LINDEX LRANGE SMEMBERS SSCAN TYPE ZRANGEBYLEX "
+    "read task EXISTS GET HGET HGETALL HLEN HMGET HSCAN INFO LINDEX LRANGE SMEMBERS SSCAN TIME TYPE ZRANGEBYLEX "
     "ZSCAN".split()
 )
 # Frequent commands with replies that redis-py does not convert.
@@ -177,13 +160,25 @@ class RedisTimeouts:
     total: float = 8.0
 
 
-@dataclass(frozen=True, slots=True)
-class RedisPrimary:
+class RedisPrimary(NamedTuple):
     """A server that has keys of its own: the single server, or a primary of a cluster."""
 
     host: str
     address: str
     execute: Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RedisNode:
+    """The status of one server; `fsync` is None if it denies CONFIG."""
+
+    info: Mapping[str, Any]
+    fsync: str | None
+    time_micros: int
+
+    @property
+    def version(self) -> str:
+        return str(self.info.get("valkey_version") or self.info.get("redis_version", "0"))
 
 
 class RedisConnections:
@@ -203,11 +198,12 @@ class RedisConnections:
     async def request(self, *command: bytes | int | str) -> Any:
         """Return the reply to a command as bytes."""
         async with self._free:
-            connection = self._idle.pop() if self._idle else self._pool.make_connection()  # type: ignore[no-untyped-call]
+            connection: Any = self._idle.pop() if self._idle else self._pool.make_connection()  # type: ignore[no-untyped-call]
+            connection.socket_timeout = None  # one timer is enough
             self._busy.add(connection)
             try:
                 async with asyncio.timeout(self._timeout):
-                    return await self._exchange(connection, _encode_command(*command))
+                    return await self._exchange(connection, command)
             except TimeoutError as error:
                 raise exceptions.TimeoutError(f"no answer within {self._timeout:g} seconds") from error
             finally:
@@ -219,14 +215,14 @@ class RedisConnections:
         for connection in (*self._idle, *self._busy):
             await connection.disconnect()
 
-    async def _exchange(self, connection: Any, request: bytes) -> Any:
+    async def _exchange(self, connection: Any, command: Sequence[bytes | int | str]) -> Any:
         try:
             # Data before a request means that the server closed the connection, or that a reply was left over.
             if connection.is_connected and await connection.can_read():
                 await connection.disconnect(nowait=True)
             if not connection.is_connected:
                 await connection.connect()
-            await connection.send_packed_command(request)
+            await connection.send_packed_command(_encode_command(*command))
             return await connection.read_response(disable_decoding=True, disconnect_on_error=False)
         except exceptions.ResponseError:  # a complete reply
             raise
@@ -248,10 +244,7 @@ class RedisClient:
     def __init__(self, url: str, timeouts: RedisTimeouts) -> None:
         self.url = url
         self._timeouts = timeouts
-        url, self.purge_after_ms = _split_purge_option(url)
-        scheme, _, rest = url.partition("://")
-        self.is_cluster = scheme.endswith(_CLUSTER_SUFFIX)
-        _check_database(url, only_zero=self.is_cluster)
+        plain_url, self.is_cluster, self.purge_after_ms = _parse_url(url)
         self._is_closed = False
         self._is_unreachable = False
         self._connections: RedisConnections | None = None
@@ -260,43 +253,34 @@ class RedisClient:
         waits: dict[str, Any] = {"socket_timeout": timeouts.response, "socket_connect_timeout": timeouts.response}
         try:
             if self.is_cluster:
-                plain = f"{scheme.removesuffix(_CLUSTER_SUFFIX)}://{rest}"
-                self._client: Any = RedisCluster.from_url(plain, retry=once, **waits)
+                self._client: Any = RedisCluster.from_url(plain_url, retry=once, **waits)
             else:
                 pool = BlockingConnectionPool.from_url(
-                    url, max_connections=_MAX_CONNECTIONS, timeout=timeouts.total, retry=once, **waits
+                    plain_url, max_connections=_MAX_CONNECTIONS, timeout=timeouts.total, retry=once, **waits
                 )
                 pool.make_connection()  # type: ignore[no-untyped-call] # raises for an unknown option, does not connect
                 self._client = Redis.from_pool(pool)
-                # `RedisConnections` times each response itself, with one timer.
-                plain_pool = ConnectionPool.from_url(url, retry=once, **waits | {"socket_timeout": None})
-                self._connections = RedisConnections(plain_pool, _MAX_CONNECTIONS, timeouts.response)
+                self._connections = RedisConnections(pool, _MAX_CONNECTIONS, timeouts.response)
         except (ValueError, TypeError, exceptions.RedisError) as error:
             raise BadSettings(f"{redact_url(url)} is not a Redis URL ({error}); use redis://HOST:6379/0") from error
-
         self._execute: Callable[..., Awaitable[Any]] = self._client.execute_command
         self._send = self._execute if self._connections is None else self._connections.request
 
-    async def check_server(self) -> None:
-        """Raise if a server cannot be reached, refuses this user, is too old, or loses acknowledged writes."""
-        address = redact_url(self.url)
-        for node in await self.read_nodes():
-            check_version(address, node.info)
-            check_durability(address, node)
-
     async def read_nodes(self) -> list[RedisNode]:
         """Return the status of every primary."""
-        return [await self._retry(partial(self._read_node, node), reads=True) for node in await self.list_primaries()]
+        nodes = []
+        for primary in await self.list_primaries():
+            config, info = await self.read_config(primary), await self.execute_on(primary, "INFO")
+            seconds, micros = await self.execute_on(primary, "TIME")
+            nodes.append(RedisNode(info, config.get("appendfsync"), int(seconds) * 1_000_000 + int(micros)))
+        return nodes
 
-    async def _read_node(self, node: RedisPrimary) -> RedisNode:
-        info = await node.execute("INFO")
+    async def read_config(self, node: RedisPrimary) -> Mapping[str, str]:
+        """Return the settings of a server; nothing if it denies CONFIG, as managed services often do."""
         try:
-            config = await node.execute("CONFIG GET", "appendfsync")
-        except exceptions.ResponseError:  # managed services often deny CONFIG
-            config = {}
-        fsync = {decode_reply(name): decode_reply(value) for name, value in config.items()}.get("appendfsync")
-        seconds, micros = await node.execute("TIME")
-        return RedisNode(info, fsync, int(seconds) * 1_000_000 + int(micros))
+            return dict(await self._retry(lambda: node.execute("CONFIG GET", "*"), refusals=True, reads=True))
+        except exceptions.ResponseError:
+            return {}
 
     async def run_script(self, name: str, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         """Run one of the Lua files by its hash; send its text if the server does not have it."""
@@ -315,35 +299,26 @@ class RedisClient:
         send = self._send if parts[0] in _PLAIN_REPLIES else self._execute
         return await self._retry(lambda: send(*parts), reads=parts[0] in _READ_ONLY_COMMANDS)
 
-    async def read_hash(self, key: bytes) -> dict[bytes, bytes]:
-        """Return all fields of a small hash."""
-        return dict(await self.execute("HGETALL", key))
-
-    async def scan_hash(self, key: bytes) -> dict[bytes, bytes]:
-        """Return all fields of a hash, in pages that do not block the server."""
-        return {name: value async for name, value in self.iterate("HSCAN", key)}
-
-    async def iterate(self, command: str, key: bytes) -> AsyncIterator[Any]:
-        """Yield the pairs or members that HSCAN, SSCAN or ZSCAN lists, some of them twice."""
-        cursor = 0
-        while True:
-            cursor, page = await self.execute(command, key, cursor, "COUNT", _SCAN_PAGE)
-            for part in page.items() if isinstance(page, dict) else page:
-                yield part
-            if int(cursor) == 0:
-                return
-
-    def build_permission_error(self, command: str) -> RecollectError:
-        """Return the error for a script that was denied a command."""
-        return convert_error(exceptions.NoPermissionError(f"no permission to run {command}"), self.url)
+    async def scan(self, command: str, key: bytes) -> list[Any]:
+        """Return all that HSCAN, SSCAN or ZSCAN lists, some of it twice. Its pages do not block the server."""
+        found: list[Any] = []
+        cursor = None
+        while cursor != 0:
+            cursor, page = await self.execute(command, key, cursor or 0, "COUNT", _SCAN_PAGE)
+            found += page.items() if isinstance(page, dict) else page
+        return found
 
     async def scan_keys(self, pattern: bytes) -> list[bytes]:
         """Return the keys of all nodes that match a pattern."""
 
         async def scan() -> list[bytes]:
-            return [key async for key in self._client.scan_iter(match=pattern, count=1000)]
+            return [key async for key in self._client.scan_iter(match=pattern, count=_SCAN_PAGE)]
 
         return await self._retry(scan, reads=True)
+
+    def build_permission_error(self, command: str) -> RecollectError:
+        """Return the error for a script that was denied a command."""
+        return convert_error(exceptions.NoPermissionError(f"no permission to run {command}"), self.url)
 
     async def close(self) -> None:
         if not self._is_closed:
@@ -351,23 +326,17 @@ class RedisClient:
             if self._connections is not None:
                 await self._connections.close()
             await self._client.aclose()
-            if not self.is_cluster:
-                await self._client.connection_pool.aclose()
 
     async def list_primaries(self) -> list[RedisPrimary]:
         if not self.is_cluster:
             host = str(self._client.connection_pool.connection_kwargs.get("host", "localhost"))
-            return [RedisPrimary(host, redact_url(self.url), self._client.execute_command)]
+            return [RedisPrimary(host, redact_url(self.url), self._execute)]
         await self._retry(self._client.initialize, reads=True)
-        primaries = self._client.get_primaries()
-        return [
-            RedisPrimary(node.host, f"{node.host}:{node.port}", _build_node_executor(self._client, node))
-            for node in primaries
-        ]
+        return [RedisPrimary(node.host, node.name, node.execute_command) for node in self._client.get_primaries()]
 
-    async def execute_on(self, node: RedisPrimary, *parts: str | int) -> Any:
-        """Run a command on one server; raise redis-py's ResponseError if it refuses."""
-        return await self._retry(lambda: node.execute(*parts), refusals=True)
+    async def execute_on(self, node: RedisPrimary, *parts: str, refusals: bool = False) -> Any:
+        """Run a command on one server; with `refusals`, raise redis-py's ResponseError if it refuses."""
+        return await self._retry(lambda: node.execute(*parts), refusals=refusals, reads=parts[0] in _READ_ONLY_COMMANDS)
 
     async def _retry(self, work: Callable[[], Awaitable[T]], *, refusals: bool = False, reads: bool = False) -> T:
         """Await `work`, and retry transient errors until the total timeout.
@@ -388,10 +357,10 @@ class RedisClient:
                 return answer
             except TimeoutError as error:
                 self._is_unreachable = True
-                hint = "" if reads else _MAYBE_WRITTEN_HINT
                 waited = f"has not answered for {self._timeouts.total:g} seconds; check that it runs"
+                hint = "" if reads else _MAYBE_WRITTEN_HINT
                 raise StoreUnavailable(f"{redact_url(self.url)} {waited}{hint}") from error
-            except REDIS_ERRORS as error:
+            except _REDIS_ERRORS as error:
                 if count_cancellations() > before:
                     raise asyncio.CancelledError from error
                 if refusals and isinstance(error, exceptions.ResponseError) and not is_transient(error):
@@ -412,43 +381,28 @@ class RedisClient:
         return min(seconds * 2, _MAX_RETRY_DELAY)
 
 
-def _check_database(url: str, *, only_zero: bool) -> None:
-    """Raise BadSettings for a database that is not a number: redis-py would use database 0."""
-    database = unquote(urlsplit(url).path).strip("/")
-    if database and not database.isdecimal():
+def _parse_url(url: str) -> tuple[str, bool, bytes]:
+    """Return the URL for redis-py, if it is a cluster, and the milliseconds until an expired log is purged, or b""."""
+    parts = urlsplit(url)
+    scheme, is_cluster = parts.scheme.removesuffix("+cluster"), parts.scheme.endswith("+cluster")
+    database = unquote(parts.path).strip("/")
+    if database and not database.isdecimal():  # redis-py would use database 0
         raise BadSettings(
             f"the database in {redact_url(url)} must be a number, as in redis://HOST:6379/0; got {database!r}"
         )
-    if only_zero and int(database or 0):
+    if is_cluster and int(database or 0):
         raise BadSettings(f"a cluster has only database 0; remove {database} from {redact_url(url)}")
-
-
-def _split_purge_option(url: str) -> tuple[str, bytes]:
-    """Return the URL without `purge_after_days`, and that option in milliseconds (empty if it is not set)."""
-    base, _, query = url.partition("?")
-    options = parse_qsl(query, keep_blank_values=True)
-    rest = urlencode([(name, value) for name, value in options if name != _PURGE_OPTION])
-    days = dict(options).get(_PURGE_OPTION)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    days = options.pop(_PURGE_OPTION, None)
+    plain_url = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
     if days is None:
-        return url, b""
+        return plain_url, is_cluster, b""
     if not days.isdecimal() or not 1 <= int(days) <= _MAX_PURGE_DAYS:
         raise BadSettings(f"{_PURGE_OPTION} must be from 1 to {_MAX_PURGE_DAYS:,} days; got {days!r}")
-    return f"{base}?{rest}" if rest else base, b"%d" % (int(days) * 86_400_000)
+    return plain_url, is_cluster, b"%d" % (int(days) * 86_400_000)
 
 
 @cache
 def _load_script(name: str) -> tuple[bytes, bytes]:
     source = resources.files(__package__).joinpath(f"{name}.lua").read_bytes()
     return source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
-
-
-def _build_node_executor(client: Any, node: Any) -> Callable[..., Awaitable[Any]]:
-    async def execute(*parts: str | int) -> Any:
-        answer = await client.execute_command(*parts, target_nodes=node)
-        return answer[node.name] if isinstance(answer, dict) and node.name in answer else answer
-
-    return execute
-
-
-def decode_reply(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

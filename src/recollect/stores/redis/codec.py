@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from recollect.clock import from_micros, to_micros
 from recollect.stores.codec import (
@@ -21,6 +22,7 @@ from recollect.stores.codec import (
     DecodeError,
     build_corrupt_error,
     decode_choice,
+    decode_counts,
     decode_float,
     decode_int,
     decode_mapping,
@@ -28,22 +30,23 @@ from recollect.stores.codec import (
     decode_optional_text,
     decode_optional_time,
     decode_text,
+    decode_text_mapping,
     decode_texts,
     decode_time,
+    detect_corruption,
     detects_corruption,
 )
-from recollect.stores.writes import STEP_STATUSES, TASK_STATUSES, Checkpoint, Entry, Save, Step, Task
+from recollect.stores.erasure import ErasurePhase, ErasureReceipt, ErasureRecord
+from recollect.stores.writes import STEP_STATUSES, TASK_STATUSES, Checkpoint, Entry, Step, Task
 from recollect.types import EMPTY_MAPPING, Space, Tier
 
 EntryFields = list[Any]
-OwnerNames = tuple[str, str, str]
+"""Id, kind, content, metadata, importance, time and expiry of an entry."""
 
 _MICROSECOND = timedelta(microseconds=1)
 # Makes times before 1970 positive, so that all sort as text.
 _TIME_OFFSET = 1 << 62
-_PREFIX_DIGITS = 20
-NEVER = b"9" * _PREFIX_DIGITS
-"""Sorts after every time."""
+PREFIX_DIGITS = 20
 
 
 def _to_json(value: Any) -> Any:
@@ -57,10 +60,13 @@ def _to_json(value: Any) -> Any:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_json)
 
 
-# Values are stored as JSON lists of these fields, in this order.
+def encode_json(value: Any) -> bytes:
+    return _ENCODER.encode(value).encode()
+
+
 _Decoders = Mapping[str, Callable[[str, Any], Any]]
-_get_entry_fields = attrgetter("id", "kind", "content", "metadata", "importance", "at", "expires_at")
-_OPEN_TASK_FIELDS: _Decoders = {
+# Values are stored as JSON lists of these fields, in this order.
+_TASK_FIELDS: _Decoders = {
     "version": decode_int,
     "status": partial(decode_choice, known=TASK_STATUSES),
     "owner": decode_optional_text,
@@ -71,9 +77,8 @@ _OPEN_TASK_FIELDS: _Decoders = {
     "expires_at": decode_optional_time,
     "created_at": decode_time,
     "updated_at": decode_time,
+    "fence": decode_int,  # last, because the server assigns it
 }
-_TASK_FIELDS: _Decoders = {**_OPEN_TASK_FIELDS, "fence": decode_int}
-_get_open_task_fields, _get_task_fields = attrgetter(*_OPEN_TASK_FIELDS), attrgetter(*_TASK_FIELDS)
 _STEP_FIELDS: _Decoders = {
     "status": partial(decode_choice, known=STEP_STATUSES),
     "attempts": decode_int,
@@ -84,16 +89,20 @@ _STEP_FIELDS: _Decoders = {
     "error": decode_optional_text,
     "at": decode_time,
 }
-_get_step_fields = attrgetter(*_STEP_FIELDS)
+_FIELD_GETTERS: Mapping[type, Callable[[Any], Any]] = {
+    Entry: attrgetter("id", "kind", "content", "metadata", "importance", "at", "expires_at"),
+    Task: attrgetter(*_TASK_FIELDS),
+    Step: attrgetter(*_STEP_FIELDS),
+}
 
 
-def _decode_fields(decoders: _Decoders, values: Iterable[Any]) -> dict[str, Any]:
+def _decode_fields(decoders: _Decoders, values: list[Any]) -> dict[str, Any]:
     return {name: decode(name, value) for (name, decode), value in zip(decoders.items(), values, strict=True)}
 
 
 def encode_time(at: datetime | None) -> bytes:
-    """Encode a time as 20 digits that sort by time."""
-    return NEVER if at is None else b"%020d" % (to_micros(at) + _TIME_OFFSET)
+    """Encode a time as 20 digits that sort by time; None sorts last."""
+    return b"9" * PREFIX_DIGITS if at is None else b"%020d" % (to_micros(at) + _TIME_OFFSET)
 
 
 def encode_entry_header(entry: Entry) -> bytes:
@@ -102,51 +111,39 @@ def encode_entry_header(entry: Entry) -> bytes:
     return b"%s%s%010d%s%s" % (encode_time(entry.expires_at), encode_time(entry.at), len(kind), kind, entry.id.encode())
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """Encode an entry without its seq, which the server prepends."""
-    return _ENCODER.encode(_get_entry_fields(entry)).encode()
+def encode_row(value: Entry | Task | Step) -> bytes:
+    """Encode an entry without its seq, which the server prepends, or a task or step without its name."""
+    return encode_json(_FIELD_GETTERS[type(value)](value))
 
 
 @detects_corruption("the name of an owner")
-def decode_owner(value: bytes) -> OwnerNames:
-    """Return the tenant, user and agent of an owner."""
+def decode_owner(value: bytes) -> Space:
+    """Return the space of an owner's tasks without a session."""
     tenant, user, agent = decode_texts("names", json.loads(value))
-    return tenant, user, agent
+    return Space(tenant, "checkpoints", user, agent)
 
 
 @detects_corruption("an entry of a log")
 def decode_entry(value: bytes) -> Entry:
     """Return the entry of a stored value, which starts with its seq."""
-    return build_entry(value[:_PREFIX_DIGITS], decode_entry_fields(value))
-
-
-@detects_corruption("an entry of a log")
-def decode_entry_fields(value: bytes) -> EntryFields:
-    """Return the stored fields of an entry: id, kind, content, metadata, importance, time, expiry."""
-    return _check_entry_fields(json.loads(value[_PREFIX_DIGITS:]))
+    return build_entry(value[:PREFIX_DIGITS], json.loads(value[PREFIX_DIGITS:]))
 
 
 @detects_corruption("an entry of a log")
 def decode_entry_rows(listed: bytes) -> list[tuple[str, EntryFields]]:
     """Return seq and fields of each entry in a script's JSON answer. A null entry is missing: raise StoreCorrupt."""
-    rows = []
-    for row in json.loads(listed):
-        if row is None:
-            raise DecodeError("it is missing")
-        seq, parts = row
-        rows.append((seq, _check_entry_fields(parts)))
+    rows: list[Any] = json.loads(listed)
+    if None in rows:
+        raise DecodeError("it is missing")
+    for _, fields in rows:
+        decode_text("kind", fields[1])
+        decode_text("content", fields[2])
     return rows
 
 
-def _check_entry_fields(parts: EntryFields) -> EntryFields:
-    decode_text("kind", parts[1])
-    decode_text("content", parts[2])
-    return parts
-
-
 @detects_corruption("an entry of a log")
-def build_entry(seq: bytes | str, parts: EntryFields) -> Entry:
-    id, kind, content, metadata, importance, at, expires_at = parts
+def build_entry(seq: bytes | str, fields: EntryFields) -> Entry:
+    id, kind, content, metadata, importance, at, expires_at = fields
     return Entry(
         id=decode_text("id", id),
         kind=decode_text("kind", kind),
@@ -157,15 +154,6 @@ def build_entry(seq: bytes | str, parts: EntryFields) -> Entry:
         expires_at=decode_optional_time("expires_at", expires_at),
         seq=int(seq),
     )
-
-
-def encode_open_row(task: Task) -> bytes:
-    """Encode a task without its fence, which ends the row: the server assigns the fence of a claim."""
-    return _ENCODER.encode(_get_open_task_fields(task)).encode()[:-1] + b","
-
-
-def encode_task_row(task: Task) -> bytes:
-    return _ENCODER.encode(_get_task_fields(task)).encode()
 
 
 def decode_task(name: str, row: bytes) -> Task | None:
@@ -183,17 +171,10 @@ def encode_expiry(task: Task | None) -> bytes:
     return b"" if task is None or task.expires_at is None else encode_time(task.expires_at) + b":"
 
 
-def encode_state(task: Task, save: Save) -> bytes:
-    new = Checkpoint(task.version, task.fence, save.schema, save.state, task.updated_at, intact=True)
-    return encode_checkpoint(new, save.sha256)
-
-
-def encode_checkpoint(checkpoint: Checkpoint, sha256: str | None = None) -> bytes:
+def encode_checkpoint(state: str, fence: int, schema: int, at: datetime, sha256: str | None = None) -> bytes:
     """Encode a checkpoint: checksum, a line of JSON, and the state."""
-    state = checkpoint.state.encode()
-    checksum = sha256 or hashlib.sha256(state).hexdigest()
-    about = _ENCODER.encode([checkpoint.fence, checkpoint.schema, checkpoint.at])
-    return b"%s%s\n%s" % (checksum.encode(), about.encode(), state)
+    checksum = sha256 or hashlib.sha256(state.encode()).hexdigest()
+    return f"{checksum}{_ENCODER.encode([fence, schema, at])}\n{state}".encode()
 
 
 def decode_checkpoint(version: bytes, value: bytes) -> Checkpoint:
@@ -209,13 +190,46 @@ def decode_checkpoint(version: bytes, value: bytes) -> Checkpoint:
         return Checkpoint(number, 0, 0, state.decode("utf-8", "replace"), from_micros(0), intact=False)
 
 
-def encode_step(step: Step) -> bytes:
-    return _ENCODER.encode(_get_step_fields(step)).encode()
-
-
 @detects_corruption("the journal entry of a step")
 def decode_step(key: bytes, value: bytes) -> Step:
     return Step(key=key.decode(), **_decode_fields(_STEP_FIELDS, json.loads(value)))
+
+
+# The fields of a row of the ledger, next to its key and receipt.
+_ERASURE_FIELDS: _Decoders = {
+    "subject": decode_text,
+    "parts": decode_texts,
+    "requested_at": decode_time,
+    "elsewhere": decode_text_mapping,
+    "phase": partial(decode_choice, known=get_args(ErasurePhase)),
+    "deleted_at": decode_optional_time,
+    "erased": decode_counts,
+}
+
+
+def encode_erasure(erasure: ErasureRecord) -> bytes:
+    receipt = None if erasure.receipt is None else erasure.receipt.as_json()
+    row = {name: getattr(erasure, name) for name in _ERASURE_FIELDS}
+    return encode_json(row | {"key": erasure.key.hex(), "receipt": receipt})
+
+
+def decode_erasure(id: str, row: bytes, salt: bytes) -> ErasureRecord:
+    """Return a row of the ledger. Rows of release 0.1 have no key: their evidence is keyed by the salt."""
+    with detect_corruption(f"the row of erasure {id!r:.80}"):
+        fields: dict[str, Any] = json.loads(row)
+        return ErasureRecord(
+            id=id,
+            key=bytes.fromhex(fields["key"]) if "key" in fields else salt,
+            receipt=None if fields["receipt"] is None else ErasureReceipt.from_json(fields["receipt"]),
+            **{name: decode(name, fields[name]) for name, decode in _ERASURE_FIELDS.items()},
+        )
+
+
+@detects_corruption("the counts of a deletion")
+def decode_marker(value: bytes) -> tuple[str, dict[str, int]]:
+    """Return the id of the erasure and the number of deleted rows by tier."""
+    id, counts = json.loads(value)
+    return decode_text("erasure", id), decode_counts("counts", counts)
 
 
 KEY_ROOT = b"recollect:"
@@ -234,19 +248,23 @@ def build_owner_prefix(space: Space) -> bytes:
     return _build_prefix(space.tenant, space.user, space.agent)
 
 
+@lru_cache(maxsize=4096)
+def _build_prefix(tenant: str, user: str, agent: str) -> bytes:
+    return b"%s{%s.%s}:" % (KEY_ROOT, _hash_names(tenant), _hash_names(tenant, user, agent))
+
+
 def encode_owner(space: Space) -> bytes:
-    return _encode_names(space.tenant, space.user, space.agent)
+    return encode_text(json.dumps([space.tenant, space.user, space.agent]))
 
 
 def build_space_name(space: Space) -> bytes:
     return encode_text(f"{space.tier}/{space.session}")
 
 
-def parse_space(owner: OwnerNames, name: bytes) -> Space:
-    """Return the space that `build_space_name` named within an owner."""
-    tenant, user, agent = owner
+def parse_space(owner: Space, name: bytes) -> Space:
+    """Return the space of the same owner that `build_space_name` named."""
     tier, _, session = name.decode("utf-8", "surrogatepass").partition("/")
-    return Space(tenant, cast(Tier, tier), user, agent, session)
+    return replace(owner, tier=cast(Tier, tier), session=session)
 
 
 def build_owner_index_key(tenant: str) -> bytes:
@@ -263,16 +281,6 @@ def build_task_key(kind: bytes, name: TaskName) -> bytes:
     """Return the key of a task's `versions`, its `steps`, or their order (`course`)."""
     space = build_space_name(name[0])
     return b"%s%s:%d:%s%s" % (build_owner_prefix(name[0]), kind, len(space), space, encode_text(name[1]))
-
-
-@lru_cache(maxsize=1024)
-def _build_prefix(tenant: str, user: str, agent: str) -> bytes:
-    return b"%s{%s.%s}:" % (KEY_ROOT, _hash_names(tenant), _hash_names(tenant, user, agent))
-
-
-@lru_cache(maxsize=1024)
-def _encode_names(tenant: str, user: str, agent: str) -> bytes:
-    return encode_text(json.dumps([tenant, user, agent]))
 
 
 def _hash_names(*names: str) -> bytes:

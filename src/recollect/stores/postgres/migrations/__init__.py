@@ -12,8 +12,7 @@ _MIGRATION_LOCK = 0x5265636F
 _SCHEMA_EXISTS = "select to_regclass('recollect.meta') is not null"
 _GET_SCHEMA_VERSION = "select value::int from recollect.meta where name = 'schema'"
 _SET_SCHEMA_VERSION = """
-    insert into recollect.meta (name, value)
-    values ('schema', %s)
+    insert into recollect.meta (name, value) values ('schema', %s)
     on conflict (name) do update set value = excluded.value
 """
 
@@ -52,9 +51,9 @@ async def migrate(connection: PostgresConnection, display_url: str, *, migrates:
 
 
 async def _load_schema_version(connection: PostgresConnection, display_url: str, newest: int) -> int:
-    [exists] = await connection.fetch_row(_SCHEMA_EXISTS)
-    row = await (await connection.execute(_GET_SCHEMA_VERSION)).fetchone() if exists else None
-    version = int(row[0]) if row else 0
+    [[exists]] = await connection.fetch_rows(_SCHEMA_EXISTS)
+    rows = await connection.fetch_rows(_GET_SCHEMA_VERSION) if exists else []
+    version = int(rows[0][0]) if rows else 0
     if version > newest:
         raise SchemaTooNew(
             f"{display_url} has schema {version}, and this release supports up to {newest}; upgrade Recollect"

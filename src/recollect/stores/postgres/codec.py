@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import itemgetter
@@ -16,10 +17,14 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from recollect.clock import from_micros, to_micros
-from recollect.stores.codec import DECODE_ERRORS, build_corrupt_error, decode_mapping, decode_texts
+from recollect.errors import Conflict
+from recollect.stores.base import get_space_names
+from recollect.stores.codec import DECODE_ERRORS, build_corrupt_error, decode_mapping, decode_texts, detect_corruption
 from recollect.stores.filters import find_prefix_range
 from recollect.stores.postgres.connections import SqlParams
 from recollect.stores.search import ItemBrief
+from recollect.stores.validation import build_model_mismatch
+from recollect.stores.writes import Model
 from recollect.types import EMPTY_MAPPING, MemoryItem, Scope, Space, Turn
 
 OptionalText = TypeVar("OptionalText", str, str | None)
@@ -34,11 +39,12 @@ _UNESCAPED_JSON = {escaped: text for text, escaped in _ESCAPED_JSON.items()}
 _JSON_ESCAPE = re.compile(r"\\(?:\\|u000[01])")
 _ESCAPED_JSON_MARK = re.compile(r"\\(?:\\|u0001\\u000[12])")
 
-ITEM_COLUMNS = """
-    r.id, r.version, r.content, r.metadata, r.importance, r.access_count, r.last_accessed, r.created_at, r.valid_from,
-    r.valid_to, r.superseded_by, r.expires_at, r.source, r.trust, r.key, r.session, r.position, r.speaker,
-    r.derived_from, r.by_user, r.by_agent, r.by_session, r.pinned, r.decayed_at, r.learned_at
-"""
+ITEM_FIELDS = (
+    "id version content metadata importance access_count last_accessed created_at valid_from valid_to superseded_by "
+    "expires_at source trust key session position speaker derived_from by_user by_agent by_session pinned decayed_at "
+    "learned_at"
+).split()
+ITEM_COLUMNS = ", ".join(f"r.{name}" for name in ITEM_FIELDS)
 
 # An item with what ranking needs: its terms, and its content unless it is long, since few candidates are shown.
 _CONTENT_UNLESS_LONG = "case when r.length <= 500 then r.content end as content"
@@ -46,9 +52,33 @@ CANDIDATE_COLUMNS = f"{ITEM_COLUMNS.replace('r.content', _CONTENT_UNLESS_LONG)},
 CANDIDATE_WIDTH = len(CANDIDATE_COLUMNS.split(","))
 
 # The space of a statement by its handle, so that a reader needs no number of it.
-SPACE_ID_SQL = """
-    (select id from recollect.spaces where tenant = %(tenant)s and handle = %(space)s)
+SPACE_ID_SQL = "(select id from recollect.spaces where tenant = %(tenant)s and handle = %(space)s)"
+# The rows of a space by its number.
+OF_SPACE_SQL = "tenant = %(tenant)s and space = %(space)s"
+
+CLOCK_MICROS_SQL = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+NOW_MICROS_SQL = f"(select coalesce(%(now)s::bigint, {CLOCK_MICROS_SQL}))"
+"""The time at which rows are expired or not, in microseconds: the parameter `now`, or the server's clock if null."""
+
+# Rows by the handles of their spaces and their own, and the numbers of the spaces. Both may be missing. Each row is
+# found by an index: a join may scan all rows of the tenant instead, if it is planned before they are there.
+SELECT_NAMED_SQL = """
+    select asked.space, s.id, s.next_seq, t.handle, {columns}
+    from unnest(%(spaces)s::text[], %(names)s::text[]) as asked (space, name)
+    left join lateral (
+        select * from recollect.spaces where tenant = %(tenant)s and handle = asked.space offset 0
+    ) s on true
+    left join lateral (
+        select * from recollect.{table} where tenant = %(tenant)s and space = s.id and handle = asked.name offset 0
+    ) t on true
 """
+
+# The models, the generation that is searched, and the dimensions of its vectors.
+MODELS_JSON_SQL = """
+    (select json_object_agg(name, value) from recollect.meta where name in ('model', 'generation', 'preparing'))
+"""
+ACTIVE_GENERATION_SQL = "coalesce((select value from recollect.meta where name = 'generation'), 'a')"
+ACTIVE_DIM_SQL = "(select value::json ->> 'dim' from recollect.meta where name = 'model')"
 
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Return compact JSON, for instance of rows of encoded values as one parameter."""
@@ -97,7 +127,7 @@ def is_encodable(text: str) -> bool:
 
 def build_space_handle(space: Space) -> str:
     # Names of a scope contain no control characters, so the joined names are unique.
-    return build_handle("\n".join((space.tier, space.user, space.agent, space.session)))
+    return build_handle("\n".join(get_space_names(space)[1:]))
 
 
 def build_space_params(space: Space) -> SqlParams:
@@ -107,22 +137,13 @@ def build_space_params(space: Space) -> SqlParams:
 
 def encode_space(space: Space) -> SqlParams:
     """Return a space's columns."""
-    return {
-        "tenant": escape_text(space.tenant),
-        "tier": space.tier,
-        "owner": escape_text(space.user),
-        "agent": escape_text(space.agent),
-        "session": escape_text(space.session),
-    }
+    columns = ("tenant", "tier", "owner", "agent", "session")
+    return dict(zip(columns, map(escape_text, get_space_names(space)), strict=True))
 
 
 def decode_space(row: Sequence[Any]) -> Space:
     tenant, tier, user, agent, session = row
     return Space(unescape_text(tenant), tier, unescape_text(user), unescape_text(agent), unescape_text(session))
-
-
-def encode_timestamp(time: datetime | None) -> int | None:
-    return None if time is None else to_micros(time)
 
 
 def encode_value(value: Any) -> Any:
@@ -136,6 +157,11 @@ def encode_value(value: Any) -> Any:
             return value // _MICROSECOND
         case _:
             return value
+
+
+def encode_fields(value: Any, names: Iterable[str]) -> SqlParams:
+    """Return some fields of a value as columns."""
+    return {name: encode_value(getattr(value, name)) for name in names}
 
 
 def decode_timestamp(micros: int | None) -> datetime | None:
@@ -159,16 +185,15 @@ def _parse_json(text: str) -> Any:
 
 
 _SIMPLE_FIELDS = (
-    "id", "content", "created_at", "valid_from", "valid_to", "superseded_by", "expires_at", "source", "key",
-    "decayed_at", "learned_at",
-)  # fmt: skip
+    "id content created_at valid_from valid_to superseded_by expires_at source key decayed_at learned_at"
+).split()
 
 
 def encode_item(item: MemoryItem) -> SqlParams:
     """Return an item's columns, except for version, accesses and terms, which the batch decides."""
     turn, scope = item.turn, item.scope
     return {
-        **{name: encode_value(getattr(item, name)) for name in _SIMPLE_FIELDS},
+        **encode_fields(item, _SIMPLE_FIELDS),
         "handle": build_handle(item.id),
         "metadata": dump_json(item.metadata),
         "importance": float(item.importance),
@@ -186,10 +211,8 @@ def encode_item(item: MemoryItem) -> SqlParams:
     }
 
 
-@lru_cache(maxsize=1024)
-def _build_scope(tenant: str, user: str, agent: str, session: str | None) -> Scope:
-    """Return a scope from a cache: building one validates it, and the rows of an answer mostly share theirs."""
-    return Scope(tenant, user, agent, session)
+# Building a scope validates it, and the rows of an answer mostly share theirs.
+_build_scope = lru_cache(maxsize=1024)(Scope)
 
 
 def decode_item(space: Space, row: Sequence[Any]) -> MemoryItem:
@@ -235,3 +258,50 @@ def decode_candidate(row: Sequence[Any]) -> ItemBrief:
         return brief
     names = ("id", "session", "speaker", "source")
     return brief._replace(**{name: unescape_text(getattr(brief, name)) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresModels:
+    """The model whose vectors are searched, their generation, and the model that is prepared in the other one."""
+
+    active: Model | None = None
+    generation: str = "a"
+    preparing: Model | None = None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, str] | None) -> PostgresModels:
+        """Return the models from `MODELS_JSON_SQL`."""
+        known = values or {}
+        with detect_corruption("the name of the embedding model"):
+            active, preparing = (_parse_model(known.get(name)) for name in ("model", "preparing"))
+            return cls(active, known.get("generation", "a"), preparing)
+
+    def encode(self) -> str:
+        """Return the values of `SAVE_MODELS`."""
+        models = {"model": self.active, "preparing": self.preparing}
+        values = {name: json.dumps(asdict(model)) if model else "" for name, model in models.items()}
+        return json.dumps(values | {"generation": self.generation})
+
+    @property
+    def dim(self) -> int:
+        return 0 if self.active is None else self.active.dim
+
+    @property
+    def next_generation(self) -> str:
+        """The generation that is not searched."""
+        return "b" if self.generation == "a" else "a"
+
+    def check_active(self, model: Model | None) -> None:
+        """Raise `EmbeddingModelMismatch` if another model is active."""
+        if self.active is not None and model is not None and self.active != model:
+            raise build_model_mismatch(self.active, model)
+
+    def check_prepared(self, model: Model) -> None:
+        """Raise `Conflict` if the model is not the one that is prepared."""
+        if self.preparing != model:
+            raise Conflict(f"{model.name!r} is not being prepared; call `find_unembedded` with it first")
+
+
+@lru_cache(maxsize=16)
+def _parse_model(text: str | None) -> Model | None:
+    return Model.decode(**json.loads(text)) if text else None
