@@ -180,8 +180,8 @@ class AgentMemory:
 
     async def recall(
         self,
-        query: str,
-        n: int = 5,
+        query: str | list[str],
+        n: int | None = None,
         *,
         tiers: TierNames | None = None,
         budget: int | None = None,
@@ -191,9 +191,10 @@ class AgentMemory:
     ) -> Context:
         """Return what is relevant for a query from every tier, in at most `budget` tokens; falsy if nothing is.
 
-        `n` limits the hits of each tier; `tiers` limits the tiers. `min_relevance` is from 0, which returns every
-        candidate, to 1; the default is 0.6. `as_of` answers from what was true at that time. `where` filters by
-        metadata, as in `{"project": "billing", "year": {"gte": 2025}}`.
+        A list is the question and further phrasings of what to look for, which find more. `n` limits the hits, and
+        `tiers` the tiers. `min_relevance` is from 0, which returns every candidate, to 1; the default is 0.6. Without
+        both, lines that are unlikely on the topic are left out. `as_of` answers from what was true at that time.
+        `where` filters by metadata, as in `{"project": "billing", "year": {"gte": 2025}}`.
         """
         request = parse_request(
             query,

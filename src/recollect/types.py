@@ -242,8 +242,21 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextLine:
+    """Line of a prompt block; `hit` is None for the state of the task."""
+
+    text: str
+    section: str
+    hit: Hit | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
-    """Relevant memories for a query, packed for a prompt; falsy if nothing is relevant."""
+    """Relevant memories for a query, packed for a prompt; falsy if nothing is relevant.
+
+    `hits` are best first, and `lines` are in the order of the text.
+    """
 
     query: str
     text: str = ""
@@ -251,6 +264,7 @@ class Context:
     tokens: int = 0
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
+    lines: tuple[ContextLine, ...] = ()
 
     def __str__(self) -> str:
         return self.text

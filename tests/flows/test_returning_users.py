@@ -135,7 +135,7 @@ def test_preference_of_session_1_is_recalled_in_session_47(house: House):
 
 
 LANDING = "The chap across the landing saws away at his cello every evening."
-INSTRUMENT = ["ask", "Which musical instrument does my neighbour play?"]
+INSTRUMENT: list[Any] = ["ask", "Which musical instrument does my neighbour play?", 5]
 
 
 def test_turn_is_found_by_meaning_after_a_crash_before_indexing(house: House):
@@ -146,14 +146,14 @@ def test_turn_is_found_by_meaning_after_a_crash_before_indexing(house: House):
     ]
     house.visit(MONDAY + timedelta(days=1), "ada", "day", ["behind"], *talk, ["killed"])
     [answer] = house.visit(MONDAY + timedelta(days=400), "ada", "a year later", INSTRUMENT)
-    assert f"{LANDING} (2026-03-02, session monday)" in answer["text"]
+    assert f"- {LANDING} (2026-03-02)" in answer["text"].splitlines()
 
 
 async def test_turn_recorded_by_another_process_is_found(house: House, minilm: MiniLM):
     async with AgentMemory.open(house.store, user="ada", session="here", embedder=minilm) as memory:
         await memory.record_turn("Good morning, the build is green.", "Good.")
-        assert "cello" not in str(await memory.recall(INSTRUMENT[1]))
+        assert "cello" not in str(await memory.recall(*INSTRUMENT[1:]))
         house.visit(MONDAY, "ada", "there", ["say", LANDING, "Poor you."])
         house.visit(MONDAY, "ada", "elsewhere", ["behind"], ["say", "I have moved to Tromsø.", "Brr."], ["killed"])
-        assert LANDING in str(await memory.recall(INSTRUMENT[1]))
-        assert "Tromsø" in str(await memory.recall("Which town do I live in?"))
+        assert LANDING in str(await memory.recall(*INSTRUMENT[1:]))
+        assert "Tromsø" in str(await memory.recall("Which town do I live in?", 5))

@@ -49,10 +49,15 @@ class TestOldTurns:
                 clock.forward(timedelta(days=30))
             await indexed(memory)
         async with AgentMemory.open(tmp_path / "a.db", user="ada", embedder=minilm, clock=clock) as memory:
-            context = await memory.scoped(session="s-47").recall("Which musical instrument does my neighbour play?")
+            here = memory.scoped(session="s-47")
+            context = await here.recall("Which musical instrument does my neighbour play?", 5)
             [line] = [line for line in context.sections["Recent context"] if "cello" in line]
-            assert line.endswith("(2026-03-02, session s-3)")
-            assert not await memory.scoped(session="s-47").recall("How do volcanoes erupt?")
+            assert line == "- The chap across the landing saws away at his cello every evening. (2026-03-02)"
+            [found] = [hit.item.turn for hit in context.hits if "cello" in hit.item.content]
+            assert found is not None
+            assert found.session == "s-3"
+            for limit in (None, 5):
+                assert not await here.recall("How do volcanoes erupt?", limit)
 
     async def test_turn_is_listed_in_the_section_of_its_session(self, memory: AgentMemory):
         here = memory.scoped(session="here")

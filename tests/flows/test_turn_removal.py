@@ -258,7 +258,7 @@ class TestHiddenIndex:
             await memory.lifecycle.run_once(all_users=True)
             await memory.semantic.consolidate()
         assert await load_index(memory) == before
-        assert await search_turns(memory) == [REMARK]
+        assert await search_turns(memory, n=5) == [REMARK]
         assert (await load_index(memory))[0].access_count == 0  # recall does not write to it
 
     async def test_reembed_includes_indexed_turns(self, memory: AgentMemory):

@@ -54,8 +54,8 @@ async def run_command(memory: AgentMemory, name: str, arguments: list[Any]) -> A
             await memory.end_task(False, outcome)
         case "tidy", []:
             return (await memory.lifecycle.run_once()).counts
-        case "ask", [query]:
-            context = await memory.recall(query)
+        case "ask", [query, *limit]:  # the limit `n` is optional
+            context = await memory.recall(query, *limit)
             facts = [hit.item.content for hit in context if hit.tier == "semantic"]
             return {"text": str(context), "known": facts}
         case "episodes", []:

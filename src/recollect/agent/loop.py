@@ -117,7 +117,7 @@ class AgentLoop:
     async def _recall(self) -> dict[str, Any]:
         memory, task = self._config.memory, self.run.task
         messages = prompt.drop_task_message(await memory.conversation.get_messages_for_llm(), task)
-        context = await memory.recall(task, prompt.MEMORIES_PER_TIER, budget=prompt.MEMORY_TOKENS)
+        context = await memory.recall(task, budget=prompt.MEMORY_TOKENS)
         instructions, history = prompt.build_history(messages)
         block, hits = prompt.exclude_session(context, memory.scope.session)
         self._trust.record_hits(hits)

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import compress
 from typing import Any, Self
 
 from recollect.durable.state_codec import is_deeper
@@ -20,7 +19,6 @@ from recollect.tiers.messages import ToolIds, find_cut_points, format_content, f
 from recollect.types import Context, Hit
 from recollect.validation import check_text
 
-MEMORIES_PER_TIER = 8
 MEMORY_TOKENS = 2000
 
 INSTRUCTIONS = """\
@@ -61,7 +59,7 @@ async def create_memory_aware_prompt(memory: AgentMemory, task: str, *, include_
     messages. The same memory and task give the same text, byte for byte.
     """
     check_text("task", task)
-    context = await memory.recall(task, MEMORIES_PER_TIER, budget=MEMORY_TOKENS)
+    context = await memory.recall(task, budget=MEMORY_TOKENS)
     state = await memory.recall(task, 1, tiers=("working",))
     parts = [INSTRUCTIONS, quote_memory(state.text, exclude_session(context, memory.scope.session)[0])]
     if include_history:
@@ -96,27 +94,17 @@ def escape_tags(text: str) -> str:
 
 def exclude_session(context: Context, session: str | None) -> tuple[str, list[Hit]]:
     """Return the recalled block and hits without this session's messages, which the model gets as messages."""
-    lines = [
-        (heading, line)
-        for heading, section in context.sections.items()
-        if f"## {heading}" != CURRENT_SECTION
-        for line in section
-    ]
-    hits = [
-        hit
-        for hit in context.hits
-        if hit.tier != "working" and not (hit.tier == "conversation" and hit.item.scope.session == session)
-    ]
-    kept = [
-        not (hit.tier == "episodic" and hit.item.scope.session == session and "turn" in hit.item.metadata)
-        for hit in hits
-    ]
-    if len(lines) != len(hits):  # hits and lines correspond by position; else all are shown
-        kept = [True] * max(len(lines), len(hits))
     blocks: dict[str, list[str]] = {}
-    for heading, line in compress(lines, kept):
-        blocks.setdefault(heading, [f"## {heading}"]).append(line)
-    return "\n\n".join("\n".join(block) for block in blocks.values()), list(compress(hits, kept))
+    hits: list[Hit] = []
+    for line in context.lines:
+        if line.hit is None or line.section == CURRENT_SECTION:
+            continue
+        item = line.hit.item
+        if line.hit.tier == "episodic" and item.scope.session == session and "turn" in item.metadata:
+            continue
+        blocks.setdefault(line.section, [line.section]).append(line.text)
+        hits.append(line.hit)
+    return "\n\n".join("\n".join(block) for block in blocks.values()), hits
 
 
 def drop_task_message(messages: Sequence[dict[str, Any]], task: str) -> list[dict[str, Any]]:

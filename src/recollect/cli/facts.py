@@ -193,7 +193,7 @@ def _print_hints(caller: CliContext, redacted: list[str]) -> None:
 def recall(
     query: Annotated[str, typer.Argument(help="The question; `-` reads standard input.")],
     *,
-    n: Annotated[int, typer.Option("-n", help="The maximum number of hits of each tier.")] = 5,
+    n: Annotated[int | None, typer.Option("-n", help="The maximum number of hits.")] = None,
     min_relevance: Annotated[float | None, typer.Option(help="From 0 to 1; 0 shows everything.")] = None,
     budget: Annotated[int | None, typer.Option(help="The maximum number of tokens.")] = None,
     as_of: Annotated[

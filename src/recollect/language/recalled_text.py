@@ -17,8 +17,12 @@ _FULL_ORIGIN = (
     rf" (?:unverified|not tried yet|worked \d+ of \d+ times{_DETAILS})\)"
 )
 _LABEL = "(?:user|assistant|tool|tool call|decision|error|outcome|turn|earlier in this session): "
+# A line that is quoted within a sentence.
+_QUOTED_LINE = rf"(?<=\S) - .{{2,600}}?{_DATE}{_DETAILS}\)"
 _DATED_TEXT = re.compile(rf"{_DATE}{_DETAILS}\)")
-_DATED_LINE = re.compile(rf"^[ \t>]*(?:[-*•] |{_LABEL}).*{_DATE}{_DETAILS}\)[ \t]*$|{_FULL_ORIGIN}", re.MULTILINE)
+_DATED_LINE = re.compile(
+    rf"^[ \t>]*(?:[-*•] |{_LABEL}).*{_DATE}{_DETAILS}\)[ \t]*$|{_FULL_ORIGIN}|{_QUOTED_LINE}", re.MULTILINE
+)
 _BULLETS = ("- ", "* ", "• ")
 
 _ANY_SECTION = "|".join(SECTIONS)

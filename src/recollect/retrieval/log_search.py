@@ -309,13 +309,12 @@ class LogSearch:
         self._session_reference = find_session_reference(request.query)
         self._query_words = _split_words(request.query)
 
-    async def search_episodes(self, log: Log) -> SourceResult:
-        """Return the relevant episodes, newest last."""
+    async def search_episodes(self, log: Log, phrases: Sequence[str] = ()) -> list[list[LogHit]]:
+        """Return the relevant episodes of the query, and of each phrase by its terms."""
         own_tail, *other_tails = await self._read_tails(log, self._scope.space("episodic"), _EPISODE_LIMITS)
         own = self._build_session(own_tail)
-        hits = await self._select_hits([own, *self._build_other_sessions(own, other_tails)])
-        hits.sort(key=lambda hit: hit.entry.at)
-        return SourceResult([build_line(hit.hit, RECENT_SECTION, label=_format_kind(hit)) for hit in hits])
+        sessions = [own, *self._build_other_sessions(own, other_tails)]
+        return [await self._select_hits(sessions), *[await self._select_hits(sessions, phrase) for phrase in phrases]]
 
     async def search_messages(self, log: Log, load_summary: SummaryLoader) -> SourceResult:
         """Return the summary of this session and the relevant messages of all sessions, newest last."""
@@ -377,6 +376,28 @@ class LogSearch:
             raise
         except (StoreError, OSError) as error:
             return [], [f"older turns could not be searched: {str(error) or type(error).__name__}"]
+
+    async def search_phrase(self, phrase: str) -> list[LogHit]:
+        """Return the turns that a phrase finds."""
+        request = self._request
+        question = SearchQuery(
+            text=phrase,
+            where=Where(get_turn_space(self._scope), known_at=request.as_of, conditions=request.conditions),
+            n=request.n,
+            min_relevance=request.min_relevance,
+            now=request.moment,
+            asked_at=request.now,
+            width=_SEARCH_WIDTH,
+        )
+        hits = await with_current_model(
+            self._query_embedding.embedding, lambda _: self._turn_search.find_hits(question)
+        )
+        found = []
+        for hit in hits:
+            space, entry, shown = parse_turn_item(hit.item)
+            if not self._is_repeat(shown.content):
+                found.append(LogHit(entry, space, replace(hit, item=shown)))
+        return found
 
     async def _search_widening(self, mode: SearchMode) -> list[LogHit]:
         """Search with more candidates while repetitions of the query, such as a daily question, crowd out answers."""
@@ -488,8 +509,8 @@ class LogSearch:
         own, *others = map(_remove_recalled_texts, tails)
         return [own, *filter(None, others)]
 
-    async def _select_hits(self, sessions: Sequence[SessionCandidates]) -> list[LogHit]:
-        """Return the `n` most relevant entries, in their order."""
+    async def _select_hits(self, sessions: Sequence[SessionCandidates], phrase: str | None = None) -> list[LogHit]:
+        """Return the `n` most relevant entries, in their order; for a phrase, only those that share its terms."""
         request = self._request
         if request.conditions:
             sessions = [
@@ -499,14 +520,14 @@ class LogSearch:
         candidates: list[LogCandidate] = []
         ages: list[int | None] = []
         shared: list[SharedTerms] = []
-        terms_by_session = find_shared_terms_by_group(request.query, [session.texts for session in sessions])
+        terms_by_session = find_shared_terms_by_group(phrase or request.query, [session.texts for session in sessions])
         for session, terms in zip(sessions, terms_by_session, strict=True):
             # Without a shared term and not among the newest, an entry is not relevant. That is most entries.
-            likely = sorted({*terms, *session.find_newest()})
-            indexes = likely if request.min_relevance > 0.0 else range(len(session.positions))
+            likely = sorted(terms if phrase else {*terms, *session.find_newest()})
+            indexes = likely if phrase or request.min_relevance > 0.0 else range(len(session.positions))
             positions = [session.positions[index] for index in indexes]
             candidates += [LogCandidate(session, at) for at in positions]
-            ages += map(session.ages.get, positions)
+            ages += [None if phrase else session.ages.get(at) for at in positions]
             shared += [terms.get(index, NO_SHARED_TERMS) for index in indexes]
         cosines, calibration = await self._compare_newest(candidates, ages)
         for at, age in enumerate(ages):
@@ -618,8 +639,10 @@ def _merge_hits(read: Sequence[LogHit], indexed: Sequence[LogHit], here: Space, 
         known = best.get(key)
         if known is None:
             best[key] = hit
-        elif hit.hit.relevance > known.hit.relevance:
-            best[key] = replace(known, hit=replace(hit.hit, item=known.hit.item))  # the log has the full text
+        elif not known.hit.why.reason or hit.hit.relevance > known.hit.relevance:
+            # The log has the full text; the index knows the turns beside it.
+            score = max(hit.hit.relevance, known.hit.relevance)
+            best[key] = replace(known, hit=replace(hit.hit, item=known.hit.item, relevance=score))
     searched = {(hit.space, hit.entry.id) for hit in indexed}
 
     def build_key(key: tuple[Space, str]) -> Any:
@@ -634,7 +657,7 @@ def _build_time_key(hit: LogHit) -> tuple[datetime, str, int]:
     return hit.entry.at, hit.space.session, hit.entry.seq
 
 
-def _format_kind(episode: LogHit) -> str:
+def format_kind(episode: LogHit) -> str:
     """Return the kind of an episode; of a turn, its speaker if it is known."""
     if episode.entry.kind != "turn":
         return episode.entry.kind.replace("_", " ")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from recollect.language.analysis import count_tokens
 from recollect.language.recalled_text import SECTIONS
 from recollect.security.injection import AGENT_TRUST
-from recollect.types import Context, Hit, LeftOut, MemoryItem, Tier
+from recollect.types import Context, ContextLine, Hit, LeftOut, MemoryItem, Tier
 
 TIER_PRECEDENCE: Mapping[Tier, int] = {"working": 5, "semantic": 4, "procedural": 3, "episodic": 2, "conversation": 1}
 """If several tiers hold the same text, the tier with the highest number is shown."""
@@ -20,6 +20,7 @@ _MAX_WORD_CHARACTERS = 40
 _MIN_TRUNCATED_CHARACTERS = 20
 # With less room than this, the start of a long line says less than a short line.
 _MIN_ROOM_TO_TRUNCATE = 40
+_LABELED_TEXT = re.compile(r"\W*[A-Za-z][\w ]{0,30}:")
 _NOT_PRINTABLE = "[nothing that can be shown]"
 
 # Terminal escapes, and characters that change the writing direction or are invisible to people but not to models.
@@ -96,11 +97,12 @@ def render_line(line: PromptLine) -> RenderedLine:
     if len(text) > _MAX_LINE_CHARACTERS:
         text = f"{text[:_MAX_LINE_CHARACTERS]}… ({len(item.content):,} characters)"
     label = line.label or (item.turn.speaker if item.turn is not None and item.turn.speaker else "")
-    head = f"- {_clean_line(label)}: " if label else "- "
+    # A line without a label is the user's, unless its text could pose as that of another speaker.
+    shows_label = label not in ("", "user") or (label and _LABELED_TEXT.match(text))
+    head = f"- {_clean_line(label)}: " if shows_label else "- "
     origin = [item.created_at.date().isoformat()]
-    if item.turn is not None:
-        origin.append(f"session {_clean_name(item.turn.session)}")
-    if item.source not in ("user", label):
+    is_own_statement = item.trust == 1.0 and item.source.startswith(("conversation:", "episodic:"))
+    if item.source not in ("user", label) and not is_own_statement:
         origin.append(f"from {_clean_name(item.source)}")
     if item.trust < 1.0:
         origin.append("unverified")
@@ -173,5 +175,20 @@ def build_prompt_block(
     for at in places:
         blocks.setdefault(lines[at].section, [lines[at].section]).append(rendered[at])
     text = "\n\n".join(map("\n".join, blocks.values()))
-    hits = tuple(lines[at].hit for at in places)
-    return Context(query, text, hits, tokens, (*omitted, *left_out), tuple(warnings))
+    return Context(
+        query=query,
+        text=text,
+        hits=tuple(lines[at].hit for at in rendered),
+        tokens=tokens,
+        left_out=(*omitted, *left_out),
+        warnings=tuple(warnings),
+        lines=tuple(
+            ContextLine(
+                text=rendered[at],
+                section=lines[at].section,
+                hit=None if lines[at].hit.tier == "working" else lines[at].hit,
+                note=lines[at].note,
+            )
+            for at in places
+        ),
+    )

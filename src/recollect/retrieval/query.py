@@ -135,6 +135,11 @@ def _remove_names(query: str, names: list[str]) -> str:
     return text if analyze(text) else query  # a query that is only a name is about the name
 
 
+def is_about_assistant(query: str) -> bool:
+    """Return True if the query asks what the assistant said."""
+    return bool(_ABOUT_ASSISTANT.search(query))
+
+
 def _find_role(query: str, roles: set[str]) -> str | None:
     if "user" not in roles:
         return None
@@ -173,7 +178,7 @@ _SESSION_PATTERN = _compile_any(
     rf"{_PERSON}(?:'ve|'d)?{_ADVERBS} (?:suggested|recommended|settled|promised|proposed|planned|concluded|tried|did)",
     rf"(?:we|i)(?:'ve|'d)?{_ADVERBS} (?:stopped|ended up|left off|were doing|was doing|were saying|was saying)",
     "you(?:'ve|'d)? (?:just )?(?:found|wrote|showed|explained)|you just",
-    "where (?:were|are) (?:we|things)|where was i|where (?:did|do) (?:we|i) (?:stand|leave|stop|end)",
+    r"where (?:were|are) (?:we|things)(?! \w+ing\b)|where was i|where (?:did|do) (?:we|i) (?:stand|leave|stop|end)",
     rf"(?:we|i|you|our|my)\b.* so far|so far {_PERSON}",
     "just now|a (?:moment|minute|second) ago|earlier (?:today|you|i|we|in this)",
     rf"last time (?:{_PERSON}|around)|(?:this|our(?: last| previous| earlier)?|(?:the )?previous) {_TALK}",

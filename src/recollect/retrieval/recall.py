@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from recollect.errors import EmbedderFailed, StoreClosed, StoreError
 from recollect.language.claims import ClaimClause, SlotClaim, contradicts
-from recollect.language.recalled_text import CURRENT_SECTION, KNOWLEDGE_SECTION, PROCEDURES_SECTION
+from recollect.language.dates import find_asked_time
+from recollect.language.recalled_text import CURRENT_SECTION, KNOWLEDGE_SECTION, PROCEDURES_SECTION, RECENT_SECTION
 from recollect.language.rules import ENGLISH
 from recollect.language.sentences import (
     MAX_MESSAGE_LENGTH,
@@ -19,9 +20,17 @@ from recollect.language.sentences import (
     split_sentences,
 )
 from recollect.models.embedding import Embedding
-from recollect.retrieval.log_search import LogSearch, build_line, find_shared_terms
+from recollect.retrieval.fusion import DEFAULT_CALIBRATION, calibrate_embedding
+from recollect.retrieval.log_search import LogSearch, build_line, find_shared_terms, format_kind
 from recollect.retrieval.prompt_block import PromptLine, build_prompt_block
-from recollect.retrieval.query import find_uncovered, is_small_talk, rewrite_in_first_person, split_query
+from recollect.retrieval.query import (
+    find_uncovered,
+    is_about_assistant,
+    is_small_talk,
+    rewrite_in_first_person,
+    split_query,
+)
+from recollect.retrieval.ranking import Evidence, estimate_chances, get_key, select_lines
 from recollect.retrieval.request import QueryEmbedding, RecallRequest
 from recollect.retrieval.search import HybridSearch
 from recollect.retrieval.sources import RecallSource, SourceResult, gather_all, query_sources
@@ -31,6 +40,7 @@ from recollect.stores.base import Records
 from recollect.stores.factory import TierStores
 from recollect.stores.filters import Where, matches_where
 from recollect.stores.search import SearchMode, SearchQuery
+from recollect.stores.writes import Touch
 from recollect.tiers.contradiction import ENDED_BY, is_user_statement
 from recollect.tiers.conversation import ConversationMemory
 from recollect.tiers.facts import get_valid_from
@@ -49,6 +59,13 @@ _TASK_PRIORITY = 2.0
 _TIER_TIMEOUT = 30.0
 # A replacement may have been replaced, too. Each step is a read.
 _MAX_SUCCESSORS = 8
+
+# The candidates of each tier for a question that names a time.
+_CANDIDATES_IN_TIME = 100
+# The newest entries that answer a reference to the session.
+_MAX_RECENT = 5
+_MAX_PROCEDURES = 5
+_RANKED_TIERS = ("conversation", "episodic", "semantic")
 
 # Metadata keys of summaries, which messages do not have.
 _SUMMARY_KEYS = {"noted", "unanswered"}
@@ -85,10 +102,10 @@ class RecallTiers(Protocol):
 
 async def recall_from_tiers(engine: RecallEngine, tiers: RecallTiers, request: RecallRequest) -> Context:
     """Query the requested tiers and pack what is relevant into a prompt block."""
-    found = await query_sources(TierRecall(engine, tiers, request).build_sources())
-    return build_prompt_block(
-        request.query, found.lines, request.budget, left_out=found.left_out, warnings=found.warnings
-    )
+    recall = TierRecall(engine, tiers, request)
+    found = await query_sources(recall.build_sources())
+    lines = await recall.select(found.lines)
+    return build_prompt_block(request.query, lines, request.budget, left_out=found.left_out, warnings=found.warnings)
 
 
 class TierRecall:
@@ -97,7 +114,12 @@ class TierRecall:
     def __init__(self, engine: RecallEngine, tiers: RecallTiers, request: RecallRequest) -> None:
         self._engine = engine
         self._tiers = tiers
+        self._has_threshold = request.limit is None and request.min_relevance > 0.0
+        self._asked_time = find_asked_time(request.query, request.now.date())
+        if self._asked_time is not None:  # a question like "what did I do on Monday?" is near to no message
+            request = replace(request, n=max(request.n, _CANDIDATES_IN_TIME))
         self._request = request
+        self._phrase_hits: list[list[Hit]] = [[] for _ in request.phrases]
         self._query_embedding = QueryEmbedding(engine.embedding, request.query)
         # Models ask about "the user", and users speak of themselves as "I".
         query = rewrite_in_first_person(request.query)
@@ -121,8 +143,47 @@ class TierRecall:
                 name=tier, query=query, timeout=timeout, is_stored=tier != "working", is_slow=tier == "semantic"
             )
             for tier, query in queries.items()
-            if tier in self._request.tiers and self._request.n
+            if tier in self._request.tiers and self._request.limit != 0
         ]
+
+    async def build_evidence(self, lines: Sequence[PromptLine]) -> tuple[list[PromptLine], Evidence]:
+        """Return the lines that are ranked, and what is known about them.
+
+        The ranking compares statements. A reference to the session is answered by its newest entries, and procedures
+        compete only with each other.
+        """
+        ranked = [line for line in lines if line.hit.tier in _RANKED_TIERS and not line.hit.why.reason]
+        by_query = [{get_key(line.hit.item): line.hit for line in ranked}]
+        by_query += [{get_key(hit.item): hit for hit in hits} for hits in self._phrase_hits]
+        has_cosines = any(hit.why.cosine is not None for hits in by_query for hit in hits.values())
+        return ranked, Evidence(
+            queries=[self._own_words_request.query, *self._request.phrases],
+            by_query=by_query,
+            calibration=await calibrate_embedding(self._engine.embedding) if has_cosines else DEFAULT_CALIBRATION,
+            now=self._request.now,
+            asked_time=self._asked_time,
+            asks_assistant=is_about_assistant(self._request.query),
+        )
+
+    async def select(self, lines: Sequence[PromptLine]) -> list[PromptLine]:
+        """Return the lines to show, in their order; of ranked lines, the chance to answer is the priority."""
+        ranked, evidence = await self.build_evidence(lines)
+        recent = [line for line in lines if line.hit.why.reason and line.hit.tier != "working"]
+        recent = sorted(recent, key=lambda line: -line.priority)[: self._request.limit or _MAX_RECENT]
+        chances = estimate_chances(ranked, evidence)
+        limit = None if self._request.limit is None else self._request.limit - len(recent)
+        chosen = select_lines(ranked, chances, evidence, limit=limit, has_threshold=self._has_threshold)
+        shown = {id(ranked[at]): replace(ranked[at], priority=float(chances.answers[at])) for at in chosen}
+        shown |= {id(line): line for line in recent}
+        shown |= {id(line): line for line in lines if line.hit.tier in ("working", "procedural")}
+        self._count_accesses(shown.values())
+        return [shown[id(line)] for line in lines if id(line) in shown]
+
+    def _count_accesses(self, lines: Iterable[PromptLine]) -> None:
+        space = self._tiers.semantic._space
+        ids = tuple(line.hit.item.id for line in lines if line.hit.tier == "semantic")
+        if ids:
+            self._engine.stores.records("semantic").touch(Touch(space, ids, self._request.now))
 
     async def _recall_working(self) -> SourceResult:
         """Return the current task, if there is one. It has no history, so a request with `as_of` leaves it out."""
@@ -151,31 +212,75 @@ class TierRecall:
         return LogSearch(request, self._tiers.scope, embedding, engine.turn_index, engine.fact_search)
 
     async def _recall_episodic(self) -> SourceResult:
-        return await self._apply_updates(await self._log_search.search_episodes(self._engine.stores.log("episodic")))
+        log = self._engine.stores.log("episodic")
+        hits, *by_phrase = await self._log_search.search_episodes(log, self._request.phrases)
+        self._add_phrase_hits([[hit.hit for hit in found] for found in by_phrase])
+        by_id = {hit.entry.id: replace(hit, hit=_as_phrase_hit(hit.hit)) for found in by_phrase for hit in found}
+        by_id |= {hit.entry.id: hit for hit in hits}
+        newest_last = sorted(by_id.values(), key=lambda hit: hit.entry.at)
+        lines = [build_line(hit.hit, RECENT_SECTION, label=format_kind(hit)) for hit in newest_last]
+        return await self._apply_updates(SourceResult(lines))
 
     async def _recall_conversation(self) -> SourceResult:
         log, load_summary = self._engine.stores.log("conversation"), self._tiers.conversation.summary
-        return await self._apply_updates(await self._log_search.search_messages(log, load_summary))
+        found, *by_phrase = await gather_all(
+            self._log_search.search_messages(log, load_summary),
+            *map(self._log_search.search_phrase, self._request.phrases),
+        )
+        self._add_phrase_hits([[hit.hit for hit in hits] for hits in by_phrase])
+        known = {line.hit.item.id for line in found.lines}
+        others = {hit.entry.id: hit for hits in by_phrase for hit in hits if hit.entry.id not in known}
+        lines = [build_line(_as_phrase_hit(hit.hit), RECENT_SECTION, label=hit.entry.kind) for hit in others.values()]
+        return await self._apply_updates(replace(found, lines=[*found.lines, *lines]))
 
     async def _recall_semantic(self) -> SourceResult:
-        request, search = self._request, self._tiers.semantic.search
-        options: dict[str, Any] = {name: getattr(request, name) for name in ("min_relevance", "as_of", "where")}
+        request = self._request
         warnings: list[str] = []
+        mode: SearchMode = "hybrid"
         try:
             await self._query_embedding.embed_query()
-            hits = await search(request.query, request.n, **options)
         except EmbedderFailed as error:
-            options["mode"] = "text"
-            hits = await search(request.query, request.n, **options)
+            mode = "text"
             warnings.append(f"semantic memory was searched by terms only, because the embedder failed: {error}")
+        search = partial(self._search_facts, mode=mode)
+        hits = await search(request.query)
         own_words = self._own_words_request.query
         if own_words != request.query:
-            hits = _merge_best_hits([hits, await search(own_words, request.n, **options)], request.n)
+            hits = _merge_best_hits([hits, await search(own_words)], request.n)
         # The vector of two questions in one is far from both answers, so a part without a hit is queried alone.
         if uncovered := find_uncovered(split_query(request.query), [hit.item.content for hit in hits]):
-            more = await gather_all(*(search(part, request.n, **options) for part in uncovered))
-            hits = _merge_best_hits([hits, *more], request.n)
-        return SourceResult([build_line(hit, KNOWLEDGE_SECTION) for hit in hits], warnings=warnings)
+            hits = _merge_best_hits([hits, *await gather_all(*map(search, uncovered))], request.n)
+        by_phrase = await gather_all(*map(search, request.phrases)) if request.phrases else []
+        self._add_phrase_hits(by_phrase)
+        known = {hit.item.id for hit in hits}
+        others = {hit.item.id: hit for found in by_phrase for hit in found if hit.item.id not in known}
+        lines = [build_line(hit, KNOWLEDGE_SECTION) for hit in (*hits, *map(_as_phrase_hit, others.values()))]
+        return SourceResult(lines, warnings=warnings)
+
+    async def _search_facts(self, text: str, mode: SearchMode) -> list[Hit]:
+        """Search the facts without counting an access: most of them will not be shown."""
+        request = self._request
+        where = Where(
+            self._tiers.semantic._space,
+            live_at=request.moment,
+            known_at=request.as_of,
+            conditions=() if request.where is None else await self._tiers.semantic._parse_filter(request.where),
+        )
+        question = SearchQuery(
+            text=text,
+            where=where,
+            n=request.n,
+            min_relevance=request.min_relevance,
+            now=request.moment,
+            asked_at=request.now,
+            mode=mode,
+        )
+        find = self._engine.fact_search.find_hits
+        return await with_current_model(self._engine.embedding, lambda _: find(question))
+
+    def _add_phrase_hits(self, by_phrase: Sequence[Sequence[Hit]]) -> None:
+        for known, found in zip(self._phrase_hits, by_phrase, strict=False):
+            known.extend(found)
 
     async def _recall_procedural(self) -> SourceResult:
         request = self._request
@@ -185,7 +290,8 @@ class TierRecall:
         warnings: list[str] = []
         try:
             await self._query_embedding.embed_query()
-            hits = await self._tiers.procedural.search(request.query, request.n, min_relevance=request.min_relevance)
+            limit = _MAX_PROCEDURES if request.limit is None else request.limit
+            hits = await self._tiers.procedural.search(request.query, limit, min_relevance=request.min_relevance)
         except EmbedderFailed as error:
             versions = await self._find_versions(request.now, "text")
             hits = [hit for hit in versions if procedure_from_item(hit.item).current]
@@ -251,6 +357,11 @@ def format_success_rate(procedure: Procedure) -> str:
         return "not tried yet"
     text = f"worked {procedure.outcomes.successes} of {trials} times"
     return f"{text}, failing lately" if procedure.demoted else text
+
+
+def _as_phrase_hit(hit: Hit) -> Hit:
+    """Return a hit of a phrase without the phrase's evidence: it was not found by the question itself."""
+    return replace(hit, relevance=0.0, why=Why())
 
 
 def _merge_best_hits(results: Sequence[Sequence[Hit]], n: int) -> list[Hit]:

@@ -20,13 +20,24 @@ from recollect.validation import check_count, check_fraction, check_utc
 # A longer text takes the model as long as a second query.
 _MAX_COMPARED_CHARACTERS = 600
 
+CANDIDATES = 25
+"""The number of candidates of each tier. More find no more answers, and cost time."""
+
+MAX_QUERIES = 16
+"""The maximum number of phrasings of a query, the question included."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
     """The checked arguments of one `recall` call."""
 
     query: str
-    n: int
+    phrases: tuple[str, ...] = ()
+    """Further phrasings of what the query asks for."""
+    limit: int | None
+    """The maximum number of hits; None leaves the number to the ranking."""
+    n: int = CANDIDATES
+    """The maximum number of candidates of each tier."""
     now: datetime
     tiers: frozenset[str]
     budget: int | None
@@ -51,9 +62,12 @@ def parse_request(  # noqa: PLR0913 - the arguments of `recall`
     query: Any, n: Any, *, tiers: Any, budget: Any, min_relevance: Any, as_of: Any, where: Any, now: datetime
 ) -> RecallRequest:
     """Check the arguments of `recall`. Raise `BadInput` for the first that is invalid."""
+    question, *phrases = _parse_queries(query)
     return RecallRequest(
-        query=check_query(query),
-        n=check_limit(n),
+        query=question,
+        phrases=tuple(phrases),
+        limit=(limit := None if n is None else check_limit(n)),
+        n=max(CANDIDATES, limit or 0),
         now=now,
         tiers=_parse_tiers(tiers),
         budget=None if budget is None else check_count("budget", budget, minimum=1),
@@ -62,6 +76,18 @@ def parse_request(  # noqa: PLR0913 - the arguments of `recall`
         where=where,
         conditions=parse_where(where),
     )
+
+
+def _parse_queries(query: Any) -> list[str]:
+    """Return the question and its other phrasings, without repetitions."""
+    if isinstance(query, str):
+        return [check_query(query)]
+    if not isinstance(query, Sequence) or isinstance(query, bytes) or not query:
+        raise BadQuery(f"query must be a text, or a list of the question and its phrasings; got {query!r:.80}")
+    queries = list(dict.fromkeys(map(check_query, query)))
+    if len(queries) > MAX_QUERIES:
+        raise BadQuery(f"a query may have at most {MAX_QUERIES} phrasings; got {len(queries)}")
+    return queries
 
 
 def _parse_tiers(tiers: Any) -> frozenset[str]:

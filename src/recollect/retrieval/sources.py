@@ -123,7 +123,10 @@ def dedupe_lines(lines: Sequence[PromptLine]) -> list[PromptLine]:
         same = by_id.get(item.id, by_text.get(keys[at]))
         if same is not None:
             if keys[at] == keys[same]:
-                best[same] = max(best[same], lines[at], key=lambda line: line.priority)
+                # The search of a log knows the turns beside its entries.
+                why = max(best[same].hit.why, lines[at].hit.why, key=lambda why: len(why.parts))
+                higher = max(best[same], lines[at], key=lambda line: line.priority)
+                best[same] = replace(higher, hit=replace(higher.hit, why=why))
             kept = lines[same].hit.item
             if (item.tier, item.id) != (kept.tier, kept.id):  # two sources may return the same item
                 duplicates[same].append(item)

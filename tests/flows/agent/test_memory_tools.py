@@ -70,7 +70,7 @@ async def test_untrusted_memory_from_the_recall_tool_limits_trust(memory: AgentM
     before, recalled, stored, saved = await run_calls(
         memory,
         call("save_procedure", "before", key="before", body="Not read yet."),
-        call("recall", query="Crates of bananas explode?"),
+        call("recall", queries=["Crates of bananas explode?"]),
         call("remember", content="Bananas are dangerous.", key="bananas"),
         call("save_procedure", key="bananas", body="Shake them."),
     )
@@ -114,7 +114,7 @@ async def test_untrusted_answer_of_another_session_limits_the_run(memory: AgentM
     assert agent.last_run is not None
     assert "tuned with rm -rf" in agent.last_run.system
     assert agent.last_run.trust == 0.3
-    asking = Scripted(wants(call("recall", query="How is the violin tuned?")), says("As before."))
+    asking = Scripted(wants(call("recall", queries=["How is the violin tuned?"])), says("As before."))
     agent = AgentWithMemory(memory.scoped(session="three"), model=asking, learn=False)
     await agent.run("Zebra?")
     assert agent.last_run is not None
@@ -207,7 +207,7 @@ async def test_forget_tool_needs_an_id_that_was_shown(memory: AgentMemory):
     blind, recalled, forgotten, again = await run_calls(
         memory,
         call("forget", "1", id=item.id),
-        call("recall", query="What colour is Ada's violin?"),
+        call("recall", queries=["What colour is Ada's violin?"]),
         call("forget", "2", id=item.id),
         call("forget", "3", id=item.id),
         tools=(),
@@ -226,7 +226,7 @@ async def test_forget_tool_needs_an_id_that_was_shown(memory: AgentMemory):
 async def test_forget_tool_refuses_pinned_and_keyed_facts(memory: AgentMemory, options: dict[str, Any], why: str):
     item = await memory.remember("Ada's violin is blue.", **options)
     _, refused = await run_calls(
-        memory, call("recall", query="What colour is Ada's violin?"), call("forget", id=item.id), tools=()
+        memory, call("recall", queries=["What colour is Ada's violin?"]), call("forget", id=item.id), tools=()
     )
     assert refused.failed
     assert why in refused.content
@@ -240,7 +240,7 @@ async def test_untrusted_run_cannot_forget_a_more_trusted_fact(memory: AgentMemo
     *_, stored, dropped = await run_calls(
         memory,
         call("browse", url="x"),
-        call("recall", query="Ada's violin is blue? Violin strings are made of rubber?"),
+        call("recall", queries=["Ada's violin is blue? Violin strings are made of rubber?"]),
         call("forget", "1", id=item.id),
         call("forget", "2", id=poor.id),
     )
@@ -252,7 +252,7 @@ async def test_untrusted_run_cannot_forget_a_more_trusted_fact(memory: AgentMemo
 async def test_memory_tools_cannot_reach_another_user(memory: AgentMemory):
     item = await memory.scoped(user="bob").remember("Bob's violin is red.")
     recalled, refused = await run_calls(
-        memory, call("recall", query="What colour is Bob's violin?"), call("forget", id=item.id), tools=()
+        memory, call("recall", queries=["What colour is Bob's violin?"]), call("forget", id=item.id), tools=()
     )
     assert "is red" not in recalled.content
     assert refused.failed
@@ -261,7 +261,7 @@ async def test_memory_tools_cannot_reach_another_user(memory: AgentMemory):
 
 async def test_recall_tool_results_are_not_recorded_again(memory: AgentMemory):
     await memory.remember("Ada's violin is blue.")
-    await run_calls(memory, call("recall", query="What colour is Ada's violin?"), tools=())
+    await run_calls(memory, call("recall", queries=["What colour is Ada's violin?"]), tools=())
     episodes = [entry.content for entry in await memory.episodic.get_recent(10)]
     assert any("memories about" in entry for entry in episodes)
     assert not any("is blue" in entry for entry in episodes)
@@ -306,7 +306,7 @@ async def test_memory_tools_cannot_raise_the_trust_of_a_web_fact(memory: AgentMe
 
 
 async def test_recall_tool_without_hits_says_so(memory: AgentMemory):
-    model = Scripted(wants(call("recall", query="colour of the bicycle")), says("I do not know."))
+    model = Scripted(wants(call("recall", queries=["colour of the bicycle"])), says("I do not know."))
     await AgentWithMemory(memory, [], model).run("Look after the deploy notes.")
     assert model.asked[-1].messages[-1].content == "Nothing about this is remembered."
 

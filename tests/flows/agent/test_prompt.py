@@ -28,6 +28,7 @@ async def test_prompt_has_memory_conversation_and_task_in_order(memory: AgentMem
         "<conversation>\nuser: The report is due in June.\nassistant: Noted.\n</conversation>",
         f"The task:\n{TASK}",
     ]
+    assert [part for part in order if part not in prompt] == []
     places = [prompt.index(part) for part in order]
     assert places == sorted(places)
     assert prompt.count("due in June") == 1

@@ -118,7 +118,7 @@ class TestQuestionAfterChange:
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-2", "No, I moved to Porto.")
         context = await ask(real, "Where did I live before?")
-        assert "- user: I live in Lisbon. (2026-01-01, session s-1, no longer so since 2026-01-04)" in context.text
+        assert "- I live in Lisbon. (2026-01-01, no longer so since 2026-01-04)" in context.text
 
     @pytest.mark.parametrize("question", ["Where were we?", "Let's continue."])
     async def test_question_about_last_session_returns_its_messages(
@@ -127,7 +127,7 @@ class TestQuestionAfterChange:
         await say(real, clock, "s-1", "I live in Lisbon.")
         await say(real, clock, "s-1", "No, I moved to Porto.")
         context = await ask(real, question)
-        assert "- user: I live in Lisbon. (2026-01-01, session s-1, no longer so since 2026-01-04)" in context.text
+        assert "- I live in Lisbon. (2026-01-01, no longer so since 2026-01-04)" in context.text
         assert "No, I moved to Porto." in context.text
 
 

@@ -82,8 +82,13 @@ def test_block_respects_its_budget_and_accounts_for_every_line(given: list[Promp
 @given(st.lists(lines, min_size=1, max_size=6))
 def test_block_without_a_budget_shows_all_lines_by_section(given: list[PromptLine]):
     context = build_prompt_block("query", given)
+    by_section = [one for section in SECTIONS for one in given if one.section == section]
+    assert [line.text for line in context.lines] == [str(render_line(one)) for one in by_section]
+    assert [line.hit for line in context.lines] == [
+        None if one.hit.tier == "working" else one.hit for one in by_section
+    ]
     assert [hit.item for hit in context.hits] == [
-        one.hit.item for section in SECTIONS for one in given if one.section == section
+        one.hit.item for one in sorted(given, key=lambda one: one.priority, reverse=True)
     ]
     assert context.left_out == ()
 
@@ -161,13 +166,19 @@ def test_block_without_lines_is_empty():
     assert str(build_prompt_block("query", [])) == ""
 
 
-def test_line_shows_date_session_and_source():
+def test_line_shows_date_and_source_but_not_the_session():
     rendered = line(
         "The export failed.", turn=Turn("s-3", 0.0), source="web", trust=0.3, label="error", note="worked 1 of 2 times"
     )
     assert str(render_line(rendered)) == (
-        "- error: “The export failed.” (2026-01-01, session s-3, from web, unverified, worked 1 of 2 times)"
+        "- error: “The export failed.” (2026-01-01, from web, unverified, worked 1 of 2 times)"
     )
+
+
+def test_line_shows_every_speaker_but_the_user():
+    for speaker, label in (("user", ""), ("assistant", "assistant: "), ("Ada", "Ada: "), (None, "")):
+        assert str(render_line(line("Tea.", turn=Turn("s-3", 0.0, speaker)))) == f"- {label}Tea. (2026-01-01)"
+        assert str(render_line(line("Tea.", label=speaker or ""))) == f"- {label}Tea. (2026-01-01)"
 
 
 @given(lines)
@@ -262,9 +273,10 @@ class TestRecalledText:
     def test_cut_line_is_recognized(self):
         assert is_recalled(text(build_prompt_block("query", [line("several plain words " * 100)], 60)))
 
-    def test_line_with_unusual_session_and_source_is_recognized(self):
+    def test_line_with_unusual_source_is_recognized(self):
         rendered = line("The dog is called Biscuit.", turn=Turn("a (b) c", 0.0), source="web (mirror)")
         assert is_recalled(str(render_line(rendered)))
+        rendered = line("The dog is called Biscuit.", turn=Turn("a (b) c", 0.0), source="web (mirror)", trust=0.5)
         assert is_recalled(f"As you said, {render_line(rendered)}, so I know.")
 
     @pytest.mark.parametrize("text", ["\n" * 300_000, "- (" * 100_000, "- (2026-01-01, " * 20_000, "> " * 150_000])
