@@ -15,7 +15,7 @@ from recollect.durable.checkpoints import Checkpoints
 from recollect.durable.step_memory import NextActionId, RunMemory
 from recollect.engine import Engine, Opening, build_not_opened_error, list_vector_stores, open_engine
 from recollect.erasure.eraser import Verification
-from recollect.erasure.source import SourceForgotten, forget_source
+from recollect.erasure.source import SourceForgotten, forget_entry, forget_procedure_version, forget_source
 from recollect.erasure.subject import ErasureSubject
 from recollect.errors import BadInput
 from recollect.health.examine import examine_memory
@@ -262,8 +262,14 @@ class AgentMemory:
         return await self._tasks.end(success, outcome, trust)
 
     async def forget(self, id: str) -> bool:
-        """Delete one item. Return False if there is no such item."""
-        return await self.semantic.forget(id)
+        """Delete one item of any tier, with what was derived from it. Return False if there is no such item.
+
+        The id of a message or an episode deletes both, if they were recorded as one turn.
+        """
+        if await self.semantic.forget(id):
+            return True
+        stores = self._engine.stores
+        return await forget_entry(stores, self.scope, id) or await forget_procedure_version(stores, self.scope, id)
 
     async def forget_source(self, source: str) -> SourceForgotten:
         """Delete everything that came from `source` (a URL, a host or a tool name) and everything derived from it.

@@ -118,9 +118,10 @@ _TOKENS = tuple((kind, mark, re.compile(body)) for kind, marks, body in _TOKEN_T
 # `password=…`, `"api_key": "…"` and the like: a name, an assignment sign and the value.
 _ASSIGNED_NAMES = ("password", "passwd", "passphrase", "pwd", "secret", "key", "token", "credential", "credentials")
 _ASSIGNED_VALUE = re.compile(
-    r"(?P<between>[\"']?[ \t]{0,4}+(?:=>?|:)[ \t]{0,4}+)"
+    r"(?P<between>[\"']?[ \t]{0,4}+(?:=>?|:)[ \t]{0,4}+|[ \t]{1,4}+(?:is|was)[ \t]{1,4}+)"
     r"(?P<value>\"[^\"\s]{4,200}+\"|'[^'\s]{4,200}+'|[^\s\"',;&<>{}()\[\]]{4,200}+)"
 )
+_ASSIGNMENT = re.compile(r"[=:]| (?:is|was) ")
 # The word "key" alone has other meanings.
 _KEY_PREFIX = re.compile(r"(?i)(?:api|access|private|secret|auth|encryption|signing|license|master)[ _-]?$")
 _NOT_A_VALUE = re.compile(
@@ -140,6 +141,12 @@ _SSN = re.compile(r"(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\d-])")
 # Groups of digits: cards and phone numbers. The text before is checked afterwards: without a lookbehind the search is
 # three times as fast.
 _DIGITS = re.compile(r"\d(?:[ ().\-/]{0,2}+\d){6,18}+(?![\w]|[.,]\d)")
+# One in ten order numbers has the checksum of a card.
+_ORDER_NUMBER = re.compile(
+    r"(?i)\b(?:order|invoice|tracking|parcel|shipment|booking|reservation|reference|ref|ticket|customer|case|serial)"
+    r"(?: (?:number|no|id|code|is|was|nr)\.?){0,2}[ #:.]{1,4}$"
+)
+_LABEL_LENGTH = 40
 _IBAN = re.compile(r"[A-Z]{2}\d\d(?: ?[A-Z0-9]){11,30}+(?![a-z0-9])")
 _EMAIL_LOCAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-")
 _MAX_EMAIL_LOCAL = 64
@@ -188,7 +195,7 @@ def _find_tokens(text: str) -> Iterator[SecretFinding]:
 
 
 def _find_assignments(text: str) -> Iterator[SecretFinding]:
-    if "=" not in text and ":" not in text:
+    if not _ASSIGNMENT.search(text):
         return
     low = text.lower()
     for name in _ASSIGNED_NAMES:
@@ -243,7 +250,7 @@ def _find_numbers(text: str) -> Iterator[SecretFinding]:
         digits = "".join(filter(str.isdigit, number))
         if not opened and _SSN.fullmatch(number):
             yield SecretFinding("us social security number", start, found.end())
-        elif not opened and is_card(digits):
+        elif not opened and is_card(digits) and not _ORDER_NUMBER.search(text, max(0, start - _LABEL_LENGTH), start):
             yield SecretFinding("payment card", start, found.end())
         elif _is_phone(number, digits):
             yield SecretFinding("phone", start, found.end())

@@ -96,6 +96,34 @@ def test_password_with_slashes_is_not_a_path(value: str):
     assert found.kind == "password"
 
 
+@pytest.mark.parametrize(
+    ("text", "password"),
+    [("my password is hunter2", "hunter2"), ("The wifi passphrase was Sunny-Day-42, I think.", "Sunny-Day-42")],
+)
+def test_password_in_prose_is_found(text: str, password: str):
+    [found] = find_secrets(text)
+    assert (found.kind, text[found.start : found.end]) == ("password", password)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My password is secure and long.",
+        "The password was changed yesterday.",
+        "The secret is out.",
+        "Order number 4539578763621486 arrives on Friday.",
+        "invoice no. 4539578763621486",
+    ],
+)
+def test_prose_and_order_numbers_are_no_secrets(text: str):
+    assert not find_secrets(text)
+
+
+def test_number_without_a_label_may_be_a_card():
+    [found] = find_secrets("Pay for the order with 4539578763621486.")
+    assert found.kind == "payment card"
+
+
 @pytest.mark.parametrize("text", ["password=hunter2x!", "password: hunter2x!", "'password': 'hunter2x!'"])
 def test_password_is_found_in_any_assignment(text: str):
     [found] = find_secrets(text)
