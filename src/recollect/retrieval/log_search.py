@@ -273,6 +273,11 @@ _TERM_CACHE: TextCache[str, frozenset[int]] = TextCache(
 )
 
 
+def get_terms(text: str) -> frozenset[int]:
+    """Return the hashed terms of a text."""
+    return _TERM_CACHE.get(text)
+
+
 class _TextGroup(NamedTuple):
     """The hashed terms of each text of a group, and if one of them quotes a prompt block."""
 

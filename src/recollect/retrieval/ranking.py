@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import BadSettings
-from recollect.language.analysis import analyze
 from recollect.language.dates import AskedTime
 from recollect.retrieval.fusion import Calibration
-from recollect.retrieval.log_search import find_shared_terms
+from recollect.retrieval.log_search import find_shared_terms, get_terms
 from recollect.retrieval.prompt_block import PromptLine
 from recollect.types import Hit, MemoryItem
 
@@ -119,7 +118,7 @@ def select_lines(
     """
     order: list[int] = np.argsort(-chances.answers, kind="stable").tolist()
     if has_threshold:
-        order = [at for at in order if analyze(lines[at].hit.item.content)]
+        order = [at for at in order if get_terms(lines[at].hit.item.content)]
         order = [at for rank, at in enumerate(order) if rank < _MIN_LINES or chances.is_on_topic[at] >= _MIN_CHANCE]
     if has_threshold and not evidence.asks_assistant:
         places = {place: at for at in order if (place := _get_place(lines[at])) is not None}
@@ -141,8 +140,8 @@ def _is_echo(line: PromptLine, lines: Sequence[PromptLine], places: Mapping[tupl
     before = None if place is None else places.get((place[0], place[1], place[2] - 1))
     if before is None or not _is_assistant(line) or len(reply) > _MAX_ECHO_CHARACTERS:
         return False
-    terms = set(analyze(reply))
-    return len(terms - set(analyze(lines[before].hit.item.content))) <= _MAX_NEW_SHARE * len(terms)
+    terms = get_terms(reply)
+    return len(terms - get_terms(lines[before].hit.item.content)) <= _MAX_NEW_SHARE * len(terms)
 
 
 def get_key(item: MemoryItem) -> ItemKey:
