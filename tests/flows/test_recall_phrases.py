@@ -6,7 +6,8 @@ import pytest
 
 from recollect import AgentMemory
 from recollect.errors import BadQuery
-from tests.flows.conftest import Opener
+from tests.flows.conftest import Opener, indexed
+from tests.flows.conversation_fixtures import Failing
 
 
 async def record(memory: AgentMemory) -> AgentMemory:
@@ -40,6 +41,26 @@ async def test_episode_is_found_by_a_phrase(opener: Opener):
     await memory.episodic.store("The export failed with E1047.", kind="error")
     assert "E1047" not in str(await memory.recall("Why is Contoso waiting?"))
     assert "E1047" in str(await memory.recall(["Why is Contoso waiting?", "the export failed"]))
+
+
+async def test_phrases_find_messages_by_terms_while_the_embedder_is_down(opener: Opener):
+    # Mutant: a phrase is not searched by terms when the embedder fails.
+    embedder = Failing()
+    memory = await record(await opener(user="ada", session="old", embedder=embedder))
+    await indexed(memory)
+    embedder.down = True
+    context = await memory.recall(["What may I cook for the house?", "Nia swells up badly from peanuts"], 5)
+    assert "peanuts" in str(context)
+
+
+async def test_own_message_found_by_a_phrase_is_in_the_current_session(opener: Opener):
+    # Mutant: it is shown as a message of another session.
+    memory = await record(await opener(user="ada", session="old"))
+    old = memory.scoped(session="old")
+    await indexed(old)
+    context = await old.recall(["What may I cook for the house?", "Nia swells up badly from peanuts"], 5)
+    [line] = [line for line in context.lines if "peanuts" in line.text and line.hit and line.hit.tier == "conversation"]
+    assert line.section == "## Current session"
 
 
 async def test_repeated_phrase_changes_nothing(opener: Opener):

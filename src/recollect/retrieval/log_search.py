@@ -321,8 +321,13 @@ class LogSearch:
         sessions = [own, *self._build_other_sessions(own, other_tails)]
         return [await self._select_hits(sessions), *[await self._select_hits(sessions, phrase) for phrase in phrases]]
 
-    async def search_messages(self, log: Log, load_summary: SummaryLoader) -> SourceResult:
-        """Return the summary of this session and the relevant messages of all sessions, newest last."""
+    async def search_messages(
+        self, log: Log, load_summary: SummaryLoader, phrases: Sequence[str] = ()
+    ) -> tuple[SourceResult, list[list[LogHit]]]:
+        """Return the summary of this session and the relevant messages of all sessions, newest last.
+
+        Return also the messages that each phrase finds in the index.
+        """
         here = self._scope.space("conversation")
         (own_tail, *other_tails), summary, (indexed, warnings) = await self._read_and_search(log, here, load_summary)
         # A message may consist of tool calls only.
@@ -342,7 +347,10 @@ class LogSearch:
                 part = extract_excerpt(hit.hit.item.content, self._request.query, _MAX_SUMMARY_CHARACTERS)
                 line = replace(line, hit=replace(hit.hit, item=replace(hit.hit.item, content=part)))
             lines.append(line)
-        return SourceResult(lines, warnings=warnings)
+        by_phrase = await gather_all(*map(self._search_index, phrases)) if phrases else []
+        warnings = [*warnings, *(warning for _, more in by_phrase for warning in more)]
+        kept = [_drop_retracted(found, here, other_tails) for found, _ in by_phrase]
+        return SourceResult(lines, warnings=warnings), kept
 
     async def _read_and_search(
         self, log: Log, here: Space, load_summary: SummaryLoader
@@ -368,43 +376,24 @@ class LogSearch:
         tails = await self._read_tails(log, here, _MESSAGE_LIMITS, _OTHER_SESSION_KINDS)
         return tails, await self._find_summary(tails[0], load_summary)
 
-    async def _search_index(self) -> TurnResults:
-        """Return the relevant turns, best first, without repetitions of the query. A failing store is a warning."""
+    async def _search_index(self, phrase: str | None = None) -> TurnResults:
+        """Return the turns that the query or a phrase finds, best first, without repetitions of the query.
+
+        A failing store is a warning.
+        """
         model_is_up = await self._query_embedding.try_embed_query()
         try:
             try:
-                hits = await self._search_widening("hybrid" if model_is_up else "text")
+                hits = await self._search_widening("hybrid" if model_is_up else "text", phrase)
             except EmbedderFailed:
-                hits = await self._search_widening("text")
+                hits = await self._search_widening("text", phrase)
             return (await self._drop_deleted(hits) if self._index.is_separate_store else hits), []
         except StoreClosed:
             raise
         except (StoreError, OSError) as error:
             return [], [f"older turns could not be searched: {str(error) or type(error).__name__}"]
 
-    async def search_phrase(self, phrase: str) -> list[LogHit]:
-        """Return the turns that a phrase finds."""
-        request = self._request
-        question = SearchQuery(
-            text=phrase,
-            where=Where(get_turn_space(self._scope), known_at=request.as_of, conditions=request.conditions),
-            n=request.n,
-            min_relevance=request.min_relevance,
-            now=request.moment,
-            asked_at=request.now,
-            width=_SEARCH_WIDTH,
-        )
-        hits = await with_current_model(
-            self._query_embedding.embedding, lambda _: self._turn_search.find_hits(question)
-        )
-        found = []
-        for hit in hits:
-            space, entry, shown = parse_turn_item(hit.item)
-            if not self._is_repeat(shown.content):
-                found.append(LogHit(entry, space, replace(hit, item=shown)))
-        return found
-
-    async def _search_widening(self, mode: SearchMode) -> list[LogHit]:
+    async def _search_widening(self, mode: SearchMode, phrase: str | None) -> list[LogHit]:
         """Search with more candidates while repetitions of the query, such as a daily question, crowd out answers."""
         width = _SEARCH_WIDTH
         while True:
@@ -416,7 +405,7 @@ class LogSearch:
                 repeats += found
                 return found
 
-            hits = await self._query_index(mode, width, count_repeats)
+            hits = await self._query_index(phrase, mode, width, count_repeats)
             if 2 * repeats < width.candidates or width.candidates >= _MAX_PROPOSED:
                 break
             width = replace(width, candidates=4 * width.candidates)
@@ -427,10 +416,12 @@ class LogSearch:
                 found.append(LogHit(entry, space, replace(hit, item=shown)))
         return found
 
-    async def _query_index(self, mode: SearchMode, width: SearchWidth, is_repeat: Callable[[str], bool]) -> list[Hit]:
+    async def _query_index(
+        self, phrase: str | None, mode: SearchMode, width: SearchWidth, is_repeat: Callable[[str], bool]
+    ) -> list[Hit]:
         request = self._request
         question = SearchQuery(
-            text=request.query,
+            text=phrase or request.query,
             where=Where(get_turn_space(self._scope), known_at=request.as_of, conditions=request.conditions),
             n=request.n,
             min_relevance=request.min_relevance,

@@ -223,14 +223,19 @@ class TierRecall:
 
     async def _recall_conversation(self) -> SourceResult:
         log, load_summary = self._engine.stores.log("conversation"), self._tiers.conversation.summary
-        found, *by_phrase = await gather_all(
-            self._log_search.search_messages(log, load_summary),
-            *map(self._log_search.search_phrase, self._request.phrases),
-        )
+        found, by_phrase = await self._log_search.search_messages(log, load_summary, self._request.phrases)
         self._add_phrase_hits([[hit.hit for hit in hits] for hits in by_phrase])
         known = {line.hit.item.id for line in found.lines}
         others = {hit.entry.id: hit for hits in by_phrase for hit in hits if hit.entry.id not in known}
-        lines = [build_line(_as_phrase_hit(hit.hit), RECENT_SECTION, label=hit.entry.kind) for hit in others.values()]
+        here = self._tiers.scope.space("conversation")
+        lines = [
+            build_line(
+                _as_phrase_hit(hit.hit),
+                CURRENT_SECTION if hit.space == here else RECENT_SECTION,
+                label=hit.entry.kind,
+            )
+            for hit in others.values()
+        ]
         return await self._apply_updates(replace(found, lines=[*found.lines, *lines]))
 
     async def _recall_semantic(self) -> SourceResult:
