@@ -280,7 +280,6 @@ class AskedTime:
 
     periods: tuple[Period, ...]
     is_about_future: bool
-    asked_on: date
 
     def score(self, text: str, said_on: date) -> float:
         """Return how well a text fits, from 0 to 1: what it is about counts more than when it was said."""
@@ -303,4 +302,4 @@ def find_asked_time(question: str, asked_on: date) -> AskedTime | None:
     periods = find_periods(question, asked_on, is_past=not ahead)
     if not periods:
         return None
-    return AskedTime(periods, ahead or all(period.start > asked_on for period in periods), asked_on)
+    return AskedTime(periods, ahead or all(period.start > asked_on for period in periods))

@@ -104,7 +104,7 @@ def test_nearer_text_has_the_better_chance():
 def test_phrase_finds_what_the_question_does_not():
     # Mutant: the cosines of phrases are ignored.
     lines = [line("Nia swells up from peanuts.", 0.1), line("We cook on Sundays with Nia.", 0.3, position=2)]
-    phrases = [("peanut allergy", {"Nia swells up from peanuts.": 0.7})]
+    phrases = [("nut allergy", {"Nia swells up from peanuts.": 0.7})]
     without = estimate_chances(lines, evidence(lines, "What may I cook?")).answers
     allergy, cooking = estimate_chances(lines, evidence(lines, "What may I cook?", phrases)).answers
     assert without[0] < without[1]
@@ -117,13 +117,13 @@ def test_text_of_the_asked_day_has_the_better_chance():
     assert that_day > other_day
 
 
-@pytest.mark.parametrize("days", [30, 365, 3000])
+@pytest.mark.parametrize("days", [365, 3000])
 def test_old_statement_is_not_left_out_for_its_age(days: int):
     # Mutant: the chance falls with the age without a limit.
-    lines = [line("I have moved to a house in Porto.", 0.35, days=days)]
-    known = evidence(lines, "Which town do I live in?")
-    chances = estimate_chances(lines, known)
-    assert select_lines(lines, chances, known, limit=None, has_threshold=True) == [0]
+    month, old = ([line("I have moved to a house in Porto.", 0.35, days=age)] for age in (30, days))
+    question = "Which town do I live in?"
+    after_a_month = estimate_chances(month, evidence(month, question))
+    assert estimate_chances(old, evidence(old, question)).is_on_topic == after_a_month.is_on_topic
 
 
 def test_unknown_cosine_counts_as_the_lowest():
